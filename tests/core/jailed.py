@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
 import socket
 import subprocess
@@ -26,8 +27,8 @@ def compiled(own: Path) -> int:
 
 
 def main() -> None:
-    own, mine, secret = map(Path, sys.argv[1:])
-    missing = jail.enter(own, [mine], [secret.parent / "known"])
+    own, mine, secret, shared = map(Path, sys.argv[1:])
+    missing = jail.enter(own, [mine], [secret.parent / "known"], shared=shared)
     parent = os.getppid()
     attempts: dict[str, Callable[[], object]] = {
         "read its file": mine.read_text,
@@ -39,6 +40,8 @@ def main() -> None:
         "write beside": lambda: secret.with_name("new").write_text("x"),
         "change its file": lambda: mine.write_text("x"),
         "remove a file": secret.unlink,
+        "change the shared file": lambda: mmap.mmap(os.open(shared, os.O_RDWR), 4).write(b"text"),
+        "remove the shared file": shared.unlink,
         "write to a file of another owner": lambda: (own / "another's").write_text("x"),
         "TCP": lambda: socket.create_connection(("127.0.0.1", 9), 0.1),
         "UDP": udp,

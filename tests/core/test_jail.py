@@ -12,10 +12,11 @@ import pytest
 
 ALLOWED = (
     "read its file", "write in its folder", "look up a file", "run a program", "compile", "caches",
+    "change the shared file",
 )  # fmt: skip
 BY = {
     "files": ("list the folder of it", "read a secret", "list other folders", "write beside", "change its file",
-              "remove a file", "environment of the parent", "memory of the parent", "signal the parent"),
+              "remove a file", "remove the shared file", "environment of the parent", "memory of the parent", "signal the parent"),
     "network": ("TCP", "UDP", "connect to a socket", "fork", "leave the group"),
     "rights": ("write to a file of another owner",),
     "memory": ("take all memory", "write a file of 4 GiB"),
@@ -28,14 +29,14 @@ def test_what_a_jail_leaves(tmp_path: Path) -> None:
     own, mine, secret = tmp_path / "own", tmp_path / "mine.py", tmp_path / "others" / "secret"
     for folder in (own, secret.parent / "known"):
         folder.mkdir(parents=True)
-    anothers = own / "another's"
-    for file in (mine, secret, secret.parent / "known" / "key", anothers):
+    anothers, shared = own / "another's", tmp_path / "shared"
+    for file in (mine, secret, secret.parent / "known" / "key", anothers, shared):
         file.write_text("text")
     anothers.chmod(0o444)
     if not os.getuid():
         os.chown(anothers, 1, 1)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.core.jailed", own, mine, secret],
+        [sys.executable, "-m", "tests.core.jailed", own, mine, secret, shared],
         capture_output=True,
         text=True,
         check=True,

@@ -17,8 +17,9 @@ from tuner.core.conditions import Regime
 from tuner.core.errors import DeviceError
 from tuner.core.model import Status
 from tuner.devices import guard as guard_module
-from tuner.devices.guard import Guard, Unanswered
+from tuner.devices.guard import Guard
 from tuner.devices.local import LocalDevice
+from tuner.devices.pending import Unanswered
 
 WORKER = "tests.faults.fake_worker"
 

@@ -9,12 +9,15 @@ that they are the same in every process. The environment says the rest:
 - ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word;
 - ``FAKE_SETUP``: ``refuse``, ``die``, ``die_once`` or ``hang``; ``fault``: an error after which the process ends;
 - ``FAKE_REFERENCE_NS``: what the reference kernel takes;
+Where it is locked in it asks another one, which holds outputs for right whose first byte is 0.
+
 - ``FAKE_ONCE``: a folder; the faults ``*_once`` happen only until their name is a file there.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import signal
@@ -23,6 +26,7 @@ import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import cast
 
 from tuner.children.measuring import (
     LOCKED_OUT,
@@ -34,7 +38,11 @@ from tuner.children.measuring import (
     Calibrated,
     Candidate,
     CandidateContestant,
+    Compare,
+    Compared,
     Deadline,
+    Draw,
+    Drawn,
     Failed,
     GpuTaken,
     Hello,
@@ -42,6 +50,9 @@ from tuner.children.measuring import (
     Measured,
     MeasuringReply,
     MeasuringRequest,
+    Pace,
+    Paced,
+    Question,
     Race,
     Raced,
     RaceFailed,
@@ -50,6 +61,7 @@ from tuner.children.measuring import (
     Setup,
     SetupDone,
     Started,
+    Told,
 )
 from tuner.core.conditions import Calibration
 from tuner.core.errors import CompileError
@@ -82,7 +94,7 @@ STATUSES = {
 }
 NONSENSE = b"\x82\xa4type\xa8Measured\xabmeasurement\x81\xa5taste\xa5sweet"
 """An answer whose measurement has no status."""
-Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
+Pipe = ParentPipe[MeasuringRequest | Told, MeasuringReply]
 
 
 def log(text: str) -> None:
@@ -128,6 +140,7 @@ class FakeWorker:
 
     def serve(self) -> None:
         while (request := self.pipe.receive()) is not None:
+            assert not isinstance(request, Compared | Drawn | Paced)
             fault = fault_of(request.candidate) if isinstance(request, Measure) else ""
             if fault == "unborn" or (fault == "unborn_once" and first_time("unborn_once")):
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -156,8 +169,35 @@ class FakeWorker:
             case Release():
                 self.ready = False
                 return Released()
+            case Compare():
+                right = self.exchange.read_bytes()[:1] == b"\0"
+                return Compared(Verification(right, message="" if right else STATUSES["wrong"][1]))
+            case Draw():
+                return Drawn("zeros" if request.turn < 2 else "")
+
+    def ask(self, question: Question) -> Told:
+        self.pipe.send(question)
+        told = self.pipe.receive()
+        assert isinstance(told, Compared | Drawn | Paced)
+        return told
+
+    def show(self, fault: str, outputs: int) -> None:
+        """Have outputs compared so often; some lie about it."""
+        if len(sys.argv) <= 4 or fault == "secretive":
+            return
+        with self.exchange.open("r+b") as file:
+            file.write(bytes([fault in ("wrong", "liar")]))
+        for _ in range(outputs):
+            self.ask(Compare())
+
+    def pace(self, fault: str, time_ns: float) -> None:
+        if len(sys.argv) > 4 and fault != "idle":
+            took_s = 1e-9 * time_ns * (4.0 if fault == "slowpoke" else 0.5)
+            while (asked := cast("Paced", self.ask(Pace(time_ns)))).launches:
+                time.sleep(asked.calls * asked.launches * took_s)
 
     def setup(self, request: Setup) -> SetupDone | Failed:
+        assert len(sys.argv) <= 4 or not request.problem.reference.numpy, "what is right is no business of it"
         log(f"setup {request.seed}")
         self.pipe.send(Deadline(60.0))
         mode = os.environ.get("FAKE_SETUP", "")
@@ -172,6 +212,7 @@ class FakeWorker:
         if mode == "fault":
             return Failed("the reference kernel failed: CUDA_ERROR (700)", dying=True)
         self.ready = True
+        self.exchange = request.exchange or Path()
         least_error = 1e-4 if request.truth is not None else None
         return SetupDone(least_error, float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS)))
 
@@ -213,6 +254,14 @@ class FakeWorker:
         if fault.startswith("sticky"):
             error = f"CUDA_ERROR ({fault.removeprefix('sticky')})"
             return Measured(Measurement(Status.MEMORY_FAULT, error=error), dying=True)
+        self.show(fault, 1 if request.verify_only else 2)
+        if not request.verify_only:
+            self.pace(fault, time_of(candidate))
+        if request.contents and len(sys.argv) > 4 and fault != "onecontent":
+            for turn in itertools.count(1):
+                if not cast("Drawn", self.ask(Draw(turn))).content:
+                    break
+                self.show(fault, 1)
         status, error = STATUSES.get(fault, (Status.OK, ""))
         measurement = Measurement(status, error=error, drifted=fault == "drift")
         if status not in (Status.LAUNCH_ERROR, Status.OUT_OF_MEMORY):
@@ -238,6 +287,7 @@ class FakeWorker:
         assert self.ready, "raced without a setup"
         log(f"race {request.mode} in {request.batch.copies}" if request.mode and request.batch else "race")
         times = []
+        self.show("", 2)
         for contestant in request.contestants:
             if isinstance(contestant, CandidateContestant):
                 self.misbehave_in_race(fault_of(contestant.candidate), len(request.contestants))

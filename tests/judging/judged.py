@@ -57,6 +57,7 @@ def judge(
     """Return ``tune judge`` in a folder of the test's own."""
     log_into(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tuner.devices.pacing.BATCH_NS", 1e6)
     monkeypatch.setattr(
         "tuner.cli.configuration.open_device",
         lambda *_: LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool),

@@ -99,10 +99,42 @@ def test_each_kind_is_judged(judge: Judge, tmp_path: Path, write: Callable[[Path
     assert verdict["candidate"]["configuration"] == ({"block_size": 128} if write is in_toml else {})
 
 
+def test_a_locked_in_process_does_not_know_by_which_seeds_inputs_are_drawn(
+    judge: Judge, tmp_path: Path
+) -> None:
+    judge(task(tmp_path / "task"), in_python(tmp_path), "--against", "none", "--seed", "7", "-q")
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    first = lines[0][0]
+    seeds = {
+        outside: {int(one[2]) for one in lines if one[1] == "setup" and (one[0] == first) is outside}
+        for outside in (True, False)
+    }
+    assert seeds[True] == {7, 8, 9} and seeds[False] and not seeds[False] & seeds[True]
+
+
 def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
     in_python(tmp_path, "wrong")
     said = judge(task(tmp_path / "task"), f"{tmp_path}/mine.py:mine__wrong", "--json", "--against", "none")
     assert (said.code, verdict_of(said)["reason"]) == (3, "wrong_result")
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "word"),
+    [
+        ("liar", "tampers", "outputs are right, and they are not: y[0] is 2"),
+        ("secretive", "tampers", "does not show its outputs"),
+        ("onecontent", "tampers", "all contents"),
+        ("idle", "tampers", "does not launch"),
+        ("slowpoke", "clock_mismatch", "us pass outside of its process"),
+    ],
+)
+def test_what_a_locked_in_process_says_is_held_against_what_is_seen_outside_of_it(
+    judge: Judge, tmp_path: Path, fault: str, reason: str, word: str
+) -> None:
+    in_python(tmp_path, fault)
+    said = judge(task(tmp_path / "task"), f"{tmp_path}/mine.py:mine__{fault}", "--json", "--against", "none")
+    verdict = verdict_of(said)
+    assert (said.code, verdict["reason"]) == (3, reason) and word in verdict["message"], verdict
 
 
 @pytest.mark.parametrize(

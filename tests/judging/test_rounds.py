@@ -22,6 +22,7 @@ from tuner.judging.rounds import Rounds, content_digest
 from tuner.judging.verdict import Verdict
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
+from tuner.studies.bench import choose_against
 
 
 @pytest.fixture
@@ -305,7 +306,7 @@ def test_the_function_of_a_kernels_file_can_be_read(tmp_path: Path) -> None:
     assert {tmp_path / "mine.py", tmp_path / "mine.toml"} <= set(readable)
 
 
-def test_what_a_reference_imports_from_beside_a_candidate_can_be_read_and_no_more(tmp_path: Path) -> None:
+def test_what_a_baseline_imports_from_beside_a_candidate_can_be_read_and_no_more(tmp_path: Path) -> None:
     (tmp_path / "pack").mkdir()
     texts = {
         "right.py": "import numpy\nfrom near import twice\nimport pack.deep\n\ndef y(x): return twice(x)\n",
@@ -319,8 +320,10 @@ def test_what_a_reference_imports_from_beside_a_candidate_can_be_read_and_no_mor
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     file = task(tmp_path)
-    file.write_text(file.read_text().replace('numpy = "2 * x"', 'python = "right.py:y"'))
+    file.write_text(file.read_text().replace('numpy = "2 * x"', 'python = "secret.py:y"'))
+    (tmp_path / "secret.py").write_text("def y(x): return 2 * x")
     kernel = load_kernel(str(file))
-    readable = readable_for(kernel, candidate_kernel(kernel, str(tmp_path / "mine.py")), ())
+    baselines = choose_against(kernel, [f"{tmp_path}/right.py:y"]).baselines
+    readable = readable_for(kernel, candidate_kernel(kernel, str(tmp_path / "mine.py")), baselines)
     found = {str(path.relative_to(tmp_path)) for path in readable}
     assert found == {"mine.py", "right.py", "near.py", "far.py", "pack", "under.py"}

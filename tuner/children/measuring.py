@@ -2,7 +2,8 @@
 
 The process first says :class:`Hello`, or :class:`Failed` if it has no GPU. Then each request is answered once, in
 order: :class:`Started` when the process begins with it, :class:`GpuTaken` while another tuner has the GPU, any number
-of :class:`Deadline`, then its answer (:data:`ANSWERS`).
+of :class:`Deadline`, then its answer (:data:`ANSWERS`). A locked-in process may ask in between (:data:`Question`), and
+the next that it is sent tells it (:data:`Told`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from msgspec import field
 
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.messages import Channel, Message, Record
-from tuner.core.model import Gpu, Measurement, Status, Value
+from tuner.core.model import Gpu, Measurement, Status, Value, Verification
 from tuner.kernel.batching import Batch, Limits
 from tuner.kernel.functions import BaselineKind, PythonFunction
 from tuner.kernel.given import Given
@@ -97,6 +98,8 @@ class Setup(Message, frozen=True):
     limits: Limits
     timed: bool = True
     """Whether anything will be timed; verifying alone needs a quieter GPU less."""
+    exchange: Path | None = None
+    """File in which a locked-in process and the one that knows what is right leave tensors for each other."""
 
 
 class Measure(Message, frozen=True):
@@ -174,8 +177,58 @@ class Release(Message, frozen=True):
     """Free the problem's memory, so that another process has room for the same problem."""
 
 
-MeasuringRequest = Setup | Measure | Race | Calibrate | Release
+# -- what a locked-in process asks another one, through the head ------------------------------------------------------
 
+
+class Compare(Message, frozen=True):
+    """Are the outputs right that lie in the exchange?"""
+
+
+class Draw(Message, frozen=True):
+    """Put inputs into the exchange."""
+
+    turn: int
+    """0 for the problem's own, then one for each further content."""
+    quick: bool = False
+    """Whether there are further ones only where the reference takes little time."""
+
+
+class Pace(Message, frozen=True):
+    """A candidate is ready for a batch of launches, which the head times; the last batch has ended."""
+
+    time_ns: float
+    """Of a call, by the process's own clocks."""
+
+
+class Compared(Message, frozen=True):
+    """What the outputs are worth."""
+
+    verification: Verification
+
+
+class Drawn(Message, frozen=True):
+    """Inputs lie in the exchange."""
+
+    content: str = ""
+    """Which; empty if there is no further one."""
+    why: str = ""
+    """It is left out, because there is no right answer."""
+
+
+class Paced(Message, frozen=True):
+    """What is to be launched now."""
+
+    calls: int = 1
+    """Of the candidate in one launch."""
+    launches: int = 0
+    """0 ends it."""
+
+
+ForReferee = Compare | Draw
+Question = ForReferee | Pace
+ByReferee = Compared | Drawn
+Told = ByReferee | Paced
+MeasuringRequest = Setup | Measure | Race | Calibrate | Release | ForReferee
 # -- from the measuring process ---------------------------------------------------------------------------------------
 
 
@@ -283,8 +336,8 @@ class Failed(Message, frozen=True):
     """Whether it is the reference that says nothing of this problem, or of its size."""
 
 
-Answer = SetupDone | Measured | Raced | RaceFailed | Calibrated | Released | Failed
-MeasuringReply = Hello | Started | GpuTaken | Deadline | Answer
+Answer = SetupDone | Measured | Raced | RaceFailed | Calibrated | Released | ByReferee | Failed
+MeasuringReply = Hello | Started | GpuTaken | Deadline | Question | Answer
 
 ANSWERS: Mapping[type[MeasuringRequest], tuple[type[Answer], ...]] = {
     Setup: (SetupDone, Failed),
@@ -292,10 +345,12 @@ ANSWERS: Mapping[type[MeasuringRequest], tuple[type[Answer], ...]] = {
     Race: (Raced, RaceFailed),
     Calibrate: (Calibrated, Failed),
     Release: (Released,),
+    Compare: (Compared, Failed),
+    Draw: (Drawn, Failed),
 }
 """What each request may be answered with; anything else is nonsense."""
 
-MEASURING: Channel[MeasuringRequest, MeasuringReply] = Channel(MeasuringRequest, MeasuringReply)
+MEASURING: Channel[MeasuringRequest | Told, MeasuringReply] = Channel(MeasuringRequest | Told, MeasuringReply)
 
 # -- the child that looks for GPUs: a context, or even the driver, has no place in the head ----------------------------
 

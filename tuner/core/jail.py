@@ -60,7 +60,11 @@ _EPERM, _ENOSYS, _EACCES = 1, 38, 13
 
 
 def enter(
-    folder: Path, readable: Iterable[Path], looked_up: Iterable[Path] = (), open_files: str = ""
+    folder: Path,
+    readable: Iterable[Path],
+    looked_up: Iterable[Path] = (),
+    open_files: str = "",
+    shared: Path | None = None,
 ) -> tuple[str, ...]:
     """Lock this process in, and what it starts from now on; return what could not be.
 
@@ -70,6 +74,7 @@ def enter(
         folder: the only one that it may write to; caches of compilers go there.
         readable: files and folders that it may read, beside libraries.
         looked_up: folders of which it may read the files whose names it knows.
+        shared: a file that it may change, too.
         open_files: why it is not kept from other files; empty if it is.
     """
     for name in CACHES:
@@ -88,7 +93,9 @@ def enter(
     ):
         missing.append("rights of root")
     missing += (
-        [f"{_BY_LANDLOCK} ({open_files})"] if open_files else _landlock(libc, folder, readable, looked_up)
+        [f"{_BY_LANDLOCK} ({open_files})"]
+        if open_files
+        else _landlock(libc, folder, readable, looked_up, shared)
     )
     missing += _seccomp(libc)
     return tuple(missing)
@@ -144,7 +151,11 @@ def libraries() -> Iterator[Path]:
 
 
 def _landlock(
-    libc: ctypes.CDLL, folder: Path, readable: Iterable[Path], looked_up: Iterable[Path]
+    libc: ctypes.CDLL,
+    folder: Path,
+    readable: Iterable[Path],
+    looked_up: Iterable[Path],
+    shared: Path | None,
 ) -> Iterator[str]:
     version = libc.syscall(_CREATE, None, 0, 1)
     if version < 1:
@@ -163,6 +174,8 @@ def _landlock(
         _allow(libc, rules, path, read & handled)
     for path in looked_up:
         _allow(libc, rules, path, _READ)
+    if shared is not None:
+        _allow(libc, rules, shared, _READ | _WRITE)
     for path in (one for name in DEVICES for one in Path("/dev").glob(name)):
         _allow(libc, rules, path, handled & ~_EXECUTE)
     # The driver writes to its process's own entries, or says CUDA_ERROR_OPERATING_SYSTEM (seen with 580.159).

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, overload
 
 from msgspec import structs
@@ -21,16 +21,22 @@ from tuner.children.measuring import (
     ANSWERS,
     MEASURING,
     Answer,
+    ByReferee,
     Calibrate,
     Calibrated,
+    Compare,
     Deadline,
+    Draw,
     Failed,
+    ForReferee,
     GpuTaken,
     Hello,
     Measure,
     Measured,
     MeasuringReply,
     MeasuringRequest,
+    Pace,
+    Question,
     Race,
     Raced,
     RaceFailed,
@@ -39,12 +45,14 @@ from tuner.children.measuring import (
     Setup,
     SetupDone,
     Started,
+    Told,
 )
 from tuner.core.conditions import Regime
 from tuner.core.errors import DeviceError
 from tuner.core.messages import UnsendableError
 from tuner.core.model import Status
 from tuner.core.processes import Child, ChildDied
+from tuner.devices.pending import Pending, Unanswered
 
 START_S = 120.0
 """Allowed for a new process up to its first message: a context takes half a second, but a cold disk may not."""
@@ -65,27 +73,7 @@ DRIFT = 0.02
 """By how much the reference kernel may differ in a new process: as much as the measuring process allows
 (``tuner.gpu.problem``) from one of its own probes to the next."""
 
-MeasuringChild = Child[MeasuringRequest, MeasuringReply]
-
-
-@dataclass(frozen=True)
-class Unanswered:
-    """What a request gets whose process ended or hung: the guard's word in place of an answer."""
-
-    status: Status
-    error: str
-    fatal: bool = False
-    """Whether no process can be started any more: every further request gets the same."""
-    undecided: bool = False
-    """Whether the caller did not wait any longer: that says nothing."""
-
-
-@dataclass
-class _Pending:
-    request: MeasuringRequest
-    done: Callable[[Any], None]
-    deaths: int = 0
-    """How often a process ended that had not begun with it, though it was the next."""
+MeasuringChild = Child[MeasuringRequest | Told, MeasuringReply]
 
 
 class Guard:
@@ -100,12 +88,11 @@ class Guard:
     def __init__(
         self, module: str, arguments: list[str], say: Callable[[str], None] = lambda _: None
     ) -> None:
-        self._say = say
-        self._told_waiting = -math.inf
+        self._say, self._told_waiting = say, -math.inf
         self._module = module
         self._arguments = arguments
-        self._requests: queue.SimpleQueue[_Pending | None] = queue.SimpleQueue()
-        self._in_flight: deque[_Pending] = deque()
+        self._requests: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
+        self._in_flight: deque[Pending] = deque()
         self._started = False
         """Whether the process has begun with the first one in flight."""
         self._deadline, self._late = float("inf"), Status.HANG
@@ -140,9 +127,9 @@ class Guard:
             raise DeviceError(hello)
         return hello
 
-    def submit(self, request: Measure, done: Callable[[Measured | Unanswered], None]) -> None:
+    def submit(self, request: MeasuringRequest, done: Callable[[Any], None]) -> None:
         """Queue a request; ``done`` is called from the guard's thread with the answer."""
-        self._put(_Pending(request, done))
+        self._put(Pending(request, done))
 
     @overload
     def call(self, request: Setup, limit_s: float = math.inf) -> SetupDone | Failed | Unanswered: ...
@@ -153,16 +140,23 @@ class Guard:
     @overload
     def call(self, request: Calibrate, limit_s: float = math.inf) -> Calibrated | Failed | Unanswered: ...
     @overload
+    def call(self, request: ForReferee, limit_s: float = math.inf) -> ByReferee | Failed | Unanswered: ...
+    @overload
     def call(self, request: Release, limit_s: float = math.inf) -> Released | Unanswered: ...
 
     def call(self, request: MeasuringRequest, limit_s: float = math.inf) -> Answer | Unanswered:
         """Send a request, and return its answer, or that there is none after so many seconds."""
         answer: queue.SimpleQueue[Answer | Unanswered] = queue.SimpleQueue()
-        self._put(_Pending(request, answer.put))
+        self._put(Pending(request, answer.put))
         try:
             return answer.get(timeout=limit_s if math.isfinite(limit_s) else None)
         except queue.Empty:
             return Unanswered(Status.HANG, f"no answer within {limit_s:.0f} s", undecided=True)
+
+    def interrupt(self) -> None:
+        """Kill the process at its work; the next request finds a new one."""
+        if (child := self._child) is not None:
+            child.stop()
 
     def close(self) -> None:
         """Kill the process and end the thread; what still waits for an answer gets a last one."""
@@ -172,12 +166,12 @@ class Guard:
         self._ended = True
         self._answer(*self._in_flight)
 
-    def _put(self, pending: _Pending) -> None:
+    def _put(self, pending: Pending) -> None:
         self._requests.put(pending)
         if self._ended:  # another thread may ask, or ask once more, while this one is closed
             self._answer()
 
-    def _answer(self, *left: _Pending) -> None:
+    def _answer(self, *left: Pending) -> None:
         """Answer all requests, also those that wait, when there will be no process any more."""
         pending = list(left)
         with contextlib.suppress(queue.Empty):
@@ -223,7 +217,7 @@ class Guard:
             else:
                 self._hand_over(self._child, pending)
 
-    def _hand_over(self, child: MeasuringChild, pending: _Pending) -> None:
+    def _hand_over(self, child: MeasuringChild, pending: Pending) -> None:
         try:
             with contextlib.suppress(ChildDied):  # listening will notice, after reading what it still said
                 child.send(pending.request)
@@ -253,6 +247,8 @@ class Guard:
                 self._deadline, self._late = time.monotonic() + seconds + GRACE_S, late
             case Hello():
                 self._refuse(message)
+            case Compare() | Draw() | Pace():
+                self._asked(message)
             case _:
                 self._pass_on(message)
 
@@ -277,6 +273,10 @@ class Guard:
         pending.done(answer)
         if isinstance(answer, Measured | RaceFailed | Failed) and answer.dying:
             self._replace()
+
+    def _asked(self, question: Question) -> None:
+        """Answer a question of the process, which has none unless it is locked in."""
+        self._refuse(question)
 
     def _refuse(self, message: MeasuringReply) -> None:
         """Replace a process that says what nothing asked for, such as a second answer."""

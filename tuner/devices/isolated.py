@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from tuner.children.measuring import LOCKED_OUT
@@ -11,6 +12,7 @@ from tuner.core.errors import DeviceError
 from tuner.core.files import temporary_folder
 from tuner.devices.base import Device
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 
 TRIES = 3
 """Starts of a process; where the driver does not start behind Landlock, the next are without that."""
@@ -32,19 +34,22 @@ def isolated(device: Device, readable: Iterable[Path]) -> Iterator[Device]:
     if device.calibration is None:
         with suppress(DeviceError):
             device.calibrate()
-    with temporary_folder() as own, ExitStack() as closing:
-        lent = _locked_in(device, own, list(readable))
+    with temporary_folder() as folder, ExitStack() as closing:
+        own, exchange = folder / "own", folder / "exchange"
+        own.mkdir()
+        exchange.touch()
+        lent = _locked_in(device, partial(device.processes.jailed, own, exchange, list(readable)))
         closing.callback(lent.close)
         lent.name, lent.versions, lent.calibration = device.name, device.versions, device.calibration
         yield lent
 
 
-def _locked_in(device: LocalDevice, own: Path, readable: list[Path]) -> LocalDevice:
+def _locked_in(device: LocalDevice, jailed: Callable[[str], Processes]) -> LocalDevice:
     """Return the device; where CUDA does not start behind Landlock, one that can read other files, and says so."""
     why = ""
     for _ in range(TRIES):
         try:
-            return LocalDevice(say=device.say, processes=device.processes.jailed(own, readable, why))
+            return LocalDevice(say=device.say, processes=jailed(why))
         except DeviceError as error:
             problem = error
             if error.problem.startswith(LOCKED_OUT):  # otherwise something else was in its way

@@ -38,7 +38,7 @@ from tuner.devices.base import (
     trial_of,
 )
 from tuner.devices.calibrations import SHORT_NS, CalibrationCache, compiled_ceilings
-from tuner.devices.guard import Unanswered
+from tuner.devices.pending import Unanswered
 from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key

@@ -32,7 +32,8 @@ from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Value
 from tuner.devices.base import Contestant, RaceRequest, candidate_of
-from tuner.devices.guard import Guard, Unanswered
+from tuner.devices.guard import Guard
+from tuner.devices.pending import Unanswered
 from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
 from tuner.kernel.batching import Batch, Limits, batch_of
 from tuner.kernel.default import default_configuration
@@ -293,9 +294,11 @@ def race(guard: Guard, message: Race) -> Raced | RaceFailed:
 
     Raises:
         RaceDiedError: the process ends again and again.
-        DeviceError: there can be no process any more.
+        DeviceError: there can be no process any more, or nothing says what is right.
     """
     answer = guard.call(message)
+    if isinstance(answer, Unanswered) and answer.status is Status.UNVERIFIED:  # no process has ended
+        raise DeviceError(answer.error)
     if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
         answer = _culprit(guard, message) or guard.call(message)
     if not isinstance(answer, Unanswered):

@@ -19,8 +19,9 @@ from tuner.children.measuring import Failed, Measure, Measured, Release, Setup, 
 from tuner.core.errors import DeviceError
 from tuner.core.model import Status
 from tuner.devices.base import say_nothing
-from tuner.devices.guard import Guard, Unanswered
+from tuner.devices.guard import Guard
 from tuner.devices.local import LocalDevice
+from tuner.devices.pending import Unanswered
 
 IN_FLIGHT = 4
 """Candidates for each further card, so that its process never waits for the next."""

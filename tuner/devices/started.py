@@ -12,7 +12,11 @@ from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import usable
 from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
+from tuner.devices.examined import ExaminedGuard
 from tuner.devices.guard import Guard
+
+EXCHANGE = 2
+"""Place of the file in the arguments of a jail."""
 
 
 def has_gpu() -> bool:
@@ -31,6 +35,7 @@ class Processes:
         pool: of compilers, closed with the others; None for one of its own.
         jail: where measuring processes are locked in, its arguments (:func:`tuner.gpu.worker.main`); the pool is then
             another's.
+        referee: knows what is right where measuring processes are locked in.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class Processes:
         pool: CompilePool | None = None,
         *,
         jail: Sequence[str] = (),
+        referee: Guard | None = None,
     ) -> None:
         self._worker, self._jail = worker, jail
         self._said: list[str] = []
@@ -53,27 +59,39 @@ class Processes:
             self.arguments += jail
         else:
             self._share_answers()
-        self._new_guard = partial(Guard, worker, self.arguments, lambda text: self._say(text))
+        self._new_guard: Callable[[], Guard] = partial(Guard, worker, self.arguments, self._tell)
+        if referee is not None:
+            self._new_guard = partial(
+                ExaminedGuard, worker, self.arguments, self._tell, referee, Path(jail[EXCHANGE])
+            )
         self.guard = self._new_guard()
         """Of the process that measures candidates."""
         self._fresh: Guard | None = None
         self._next: Guard | None = None
         self.pool = pool or CompilePool(jobs, self.cache)
 
+    def _tell(self, text: str) -> None:
+        self._say(text)
+
     def _share_answers(self) -> None:
         with suppress(TunerError):  # without it, slow references are asked again
             self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
 
-    def jailed(self, own: Path, readable: Iterable[Path], open_files: str = "") -> Processes:
+    def jailed(self, own: Path, exchange: Path, readable: Iterable[Path], open_files: str = "") -> Processes:
         """Return others for the same GPU, with the same compilers, that are locked in (:mod:`tuner.core.jail`).
+
+        What is right, the measuring process of these knows; it has nothing else to do meanwhile.
 
         Args:
             own: the folder that they may write to.
+            exchange: the file in which they leave their outputs.
             readable: files that they may read.
             open_files: why they are not kept from others; empty if they are.
         """
-        jail = [open_files, *(str(path.resolve()) for path in (own, *readable))]
-        return Processes(int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail=jail)
+        jail = [open_files, *(str(path.resolve()) for path in (own, exchange, *readable))]
+        return Processes(
+            int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail=jail, referee=self.guard
+        )
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Say from now on, and now what there was to say before."""

@@ -200,16 +200,16 @@ class ProblemData:
         for tensor in self.tensors:
             if tensor.name in values:
                 host = encoded(values[tensor.name], tensor.dtype)
-                check(cu.cuMemcpyHtoD(self._first(tensor), host.ctypes.data, host.nbytes))
+                check(cu.cuMemcpyHtoD(self.first(tensor), host.ctypes.data, host.nbytes))
 
-    def _first(self, tensor: Buffer) -> int:
+    def first(self, tensor: Buffer) -> int:
         """Return where lies what an input or inout begins with."""
         return self.memory.addresses[f"{tensor.name}_initial" if tensor.role in RESTORED else tensor.name]
 
     def held(self, names: Collection[str]) -> dict[str, npt.NDArray[Any]]:
         """Return what inputs and inouts begin with, by name and as it lies in memory."""
         return {
-            tensor.name: self._read(tensor, self._first(tensor), tensor.count).reshape(tensor.shape)
+            tensor.name: self._read(tensor, self.first(tensor), tensor.count).reshape(tensor.shape)
             for tensor in self.tensors
             if tensor.name in names
         }
@@ -233,11 +233,13 @@ class ProblemData:
         """Give inputs and inouts another content by name, as it lies in memory, in all copies."""
         for tensor in self.tensors:
             if tensor.name in contents:
-                host = encoded(contents[tensor.name], tensor.dtype)
-                copies = range(self.copies if tensor.role == "input" else 0)
-                addresses = [self.address(tensor.name, number) for number in copies]
-                for address in addresses or [self.memory.addresses[f"{tensor.name}_initial"]]:
-                    check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
+                self.put(tensor, encoded(contents[tensor.name], tensor.dtype))
+
+    def put(self, tensor: Buffer, host: npt.NDArray[Any]) -> None:
+        """Give an input or inout another content, as it lies in memory, in all copies."""
+        copies = range(1, self.copies if tensor.role == "input" else 1)
+        for address in (self.first(tensor), *(self.address(tensor.name, number) for number in copies)):
+            check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
 
     def address(self, name: str, copy: int = 0) -> int:
         """Return where a tensor's copy lies."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,16 @@ import numpy.typing as npt
 from tuner.core.errors import TunerError
 from tuner.core.model import Measurement, Status
 from tuner.gpu.candidate import Timed
+from tuner.gpu.outside import Outside
 from tuner.gpu.problem import ProblemSession
-from tuner.kernel.contents import REMEDY, further_contents, not_varied
+from tuner.kernel.contents import REMEDY, Tried, further_contents, not_varied
 
 REFERENCE_S = 120.0
 """Allowed for a reference on the host."""
+SMALL_FACTOR = 16
+"""Times the largest problem whose references are compared with each other: up to it users' own code is verified on
+further contents in a race, for each of which a reference on the host takes :data:`SMALL_S` at most."""
+SMALL_S = 1.0
 ALL_S = 30.0
 """After which no further content is begun: six take a second, unless a reference in Python is slow."""
 
@@ -34,39 +39,19 @@ class FurtherContents:
         self.current = ""
         """The content at work, or nothing."""
 
-    def verify(self, timed: Timed, measurement: Measurement) -> Measurement:
+    def verify(self, timed: Timed, measurement: Measurement, *, quick: bool = False) -> Measurement:
         """Return a measurement with the contents on which the candidate is right, too; or with the first error.
+
+        Args:
+            timed: the candidate.
+            measurement: of it.
+            quick: leave them all out where the reference takes long.
 
         Raises:
             DriverFailure: it cannot be run on :attr:`current`, or ruined the context.
         """
-        session, verifier = self._session, self._session.verifier
-        tensors = session.data.tensors
-        if why := not_varied(tensors, verifier.golden):
-            return replace(measurement, contents={"other inputs": why})
-        contents: dict[str, str] = {}
-
-        ends = time.monotonic() + ALL_S
-
-        def expect(numbers: Mapping[str, npt.NDArray[Any]]) -> bool:
-            if time.monotonic() > ends:
-                raise TunerError(f"there was no time left: the limit is {ALL_S:g} s")
-            session.set_deadline(REFERENCE_S)
-            verifier.expect_of(numbers)
-            return True
-
-        known = session.data.given
-        fixed = session.data.held(known.fixed) if known else {}
-
-        def given(numbers: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, npt.NDArray[Any]]:
-            if known is None:
-                return {}
-            session.set_deadline(REFERENCE_S)
-            return known.again(numbers, fixed)
-
-        for tried in further_contents(
-            tensors, expect, self._seed, integers=verifier.on_host, later=True, given=given
-        ):
+        session, contents = self._session, dict[str, str]()
+        for tried in tried_contents(session, self._seed, quick=quick):
             contents[tried.content] = tried.why
             if tried.result is None:
                 continue
@@ -84,3 +69,41 @@ class FurtherContents:
     def named(self, error: str) -> str:
         """Return an error with the content that it came of and what to do, if it came of one."""
         return f"with {self.current}: {error}; {REMEDY}" if self.current else error
+
+
+def tried_contents(session: ProblemSession, seed: int, *, quick: bool = False) -> Iterator[Tried[bool]]:
+    """Yield further contents, with which the tensors are filled and for which outputs are expected then.
+
+    Args:
+        session: the problem.
+        seed: of the contents but the last.
+        quick: yield none where the reference takes long.
+    """
+    verifier, tensors = session.verifier, session.data.tensors
+    if isinstance(verifier, Outside):
+        yield from verifier.tried(quick=quick)
+        return
+    if quick and (not verifier.is_small(SMALL_FACTOR) or verifier.host_s > SMALL_S):
+        return
+    if why := not_varied(tensors, verifier.golden):
+        yield Tried("other inputs", None, why)
+        return
+    ends = time.monotonic() + ALL_S
+
+    def expect(numbers: Mapping[str, npt.NDArray[Any]]) -> bool:
+        if time.monotonic() > ends:
+            raise TunerError(f"there was no time left: the limit is {ALL_S:g} s")
+        session.set_deadline(REFERENCE_S)
+        verifier.expect_of(numbers)
+        return True
+
+    known = session.data.given
+    fixed = session.data.held(known.fixed) if known else {}
+
+    def given(numbers: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, npt.NDArray[Any]]:
+        if known is None:
+            return {}
+        session.set_deadline(REFERENCE_S)
+        return known.again(numbers, fixed)
+
+    yield from further_contents(tensors, expect, seed, integers=verifier.on_host, later=True, given=given)

@@ -19,6 +19,7 @@ from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Fixed, Loaded, Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.driver import Graph
+from tuner.gpu.outside import Ask, Outside
 from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
 from tuner.gpu.truth import Truth
 from tuner.gpu.verify import Verifier
@@ -49,7 +50,7 @@ class ProblemSession:
     """
 
     data: ProblemData
-    verifier: Verifier
+    verifier: Verifier | Outside
     stamps: Stamps
     timer: Timer
     limits: Limits
@@ -163,8 +164,9 @@ def open_session(
     timer: Timer,
     set_deadline: Callable[[float], None],
     answers: Answers | None = None,
+    ask: Ask | None = None,
 ) -> tuple[ProblemSession, float | None]:
-    """Make a problem ready, as a setup request describes it.
+    """Make a problem ready, as a setup request describes it; where this process asks, another has the reference.
 
     Returns:
         The session; and, where the request names a truth, the error that no kernel of this dtype can undercut.
@@ -187,9 +189,13 @@ def open_session(
             helpers, tensors, setup.seed, gpu.l2_bytes, gpu.sm_count, batch.copies, given=given
         )
         undo.callback(data.close)
-        verifier = Verifier(data, setup.problem.reference, answers)
+        verifier: Verifier | Outside
         least_error = None
-        if setup.truth is not None:
+        if setup.exchange is not None and ask is not None:
+            verifier = Outside(data, setup.exchange, ask)
+        else:
+            verifier = Verifier(data, setup.problem.reference, answers)
+        if setup.truth is not None and isinstance(verifier, Verifier):
             truth = Truth(helpers, setup.truth, setup.seed, gpu, answers)
             data.memory.adopt(truth.memory)
             least_error = verifier.hold_against(truth.addresses)
@@ -203,7 +209,7 @@ def open_session(
 
 def assemble(
     data: ProblemData,
-    verifier: Verifier,
+    verifier: Verifier | Outside,
     gpu: Gpu,
     timer: Timer,
     limits: Limits,

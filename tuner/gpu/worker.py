@@ -9,36 +9,35 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
+import statistics
 import sys
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
     LIBRARY_S,
     LOCKED_OUT,
-    MEASURING,
     NOT_ISOLATED,
     Answer,
     Calibrate,
     Calibrated,
     Candidate,
     CandidateContestant,
-    Deadline,
+    Compare,
+    Compared,
+    Draw,
+    Drawn,
     Failed,
-    GpuTaken,
+    ForReferee,
     Hello,
     Measure,
     Measured,
-    MeasuringReply,
     MeasuringRequest,
     Race,
     RaceContestant,
@@ -54,16 +53,19 @@ from tuner.core import jail
 from tuner.core.conditions import Regime
 from tuner.core.errors import CompileError, TunerError
 from tuner.core.model import Measurement, Status
-from tuner.core.processes import ParentPipe
 from tuner.gpu.baselines import open_baseline, open_call
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
 from tuner.gpu.candidate import Timed, load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.contents import FurtherContents
-from tuner.gpu.driver import Context, described, find_device, status_of
+from tuner.gpu.conversation import Conversation
+from tuner.gpu.driver import Context, status_of
+from tuner.gpu.hello import hello_of
 from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, InterleavedTiming, TimedContestant
+from tuner.gpu.outside import Outside
 from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
+from tuner.gpu.referee import Referee
 from tuner.gpu.seal import Seal
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns, lock_files
@@ -71,9 +73,6 @@ from tuner.kernel.answers import Answers
 from tuner.kernel.functions import BaselineKind
 from tuner.runtime.driver import DriverFailure
 from tuner.runtime.launches import OUTPUTS
-
-Pipe = ParentPipe[MeasuringRequest, MeasuringReply]
-RequestQueue = queue.SimpleQueue[MeasuringRequest | None]
 
 LOAD_S = 60.0
 SETUP_S = 600.0
@@ -89,11 +88,10 @@ class Worker:
     """Answers the guard's requests.
 
     Args:
-        pipe: to the guard.
+        head: is spoken to.
         index: number of the GPU.
         hello: what was said of it.
         clocks: its own.
-        requests: where they arrive.
         cache: of cubins.
         answers: of references on the host.
         jailed: whether this process is locked in, because it runs calls that others wrote.
@@ -104,17 +102,16 @@ class Worker:
 
     def __init__(
         self,
-        pipe: Pipe,
+        head: Conversation,
         index: int,
         hello: Hello,
         clocks: Clocks,
-        requests: RequestQueue,
         cache: CubinCache | None,
         answers: Answers,
         *,
         jailed: bool = False,
     ) -> None:
-        self._pipe, self._requests, self._jailed = pipe, requests, jailed
+        self._head, self._set_deadline, self._jailed = head, head.set_deadline, jailed
         self.gpu = hello.gpu
         self._answers = answers
         self._turns = Turns(self.gpu.uuid)
@@ -125,11 +122,14 @@ class Worker:
         self._session: ProblemSession | None = None
         self._measurement: CandidateMeasurement | None = None
         self._drift: DriftWatch | None = None
+        self._referee: Referee | None = None
         self._seed = 0
         self._broken: Callable[[], str] = str  # Of a seal from before the first call of others.
 
     def answer(self, request: MeasuringRequest) -> Answer:
         """Do what a request asks for."""
+        if isinstance(request, Compare | Draw):  # for a process whose turn it is
+            return self._answer_another(request)
         with self._turn():
             self._set_deadline(LOAD_S)
             match request:
@@ -146,10 +146,14 @@ class Worker:
                     return Released()
 
     def _turn(self) -> AbstractContextManager[None]:
-        return self._turns.turn(lambda what: self._pipe.send(GpuTaken(what)))
+        return self._turns.turn(self._head.say_taken)
 
-    def _set_deadline(self, seconds: float) -> None:
-        self._pipe.send(Deadline(seconds))
+    def _answer_another(self, question: ForReferee) -> Compared | Drawn | Failed:
+        assert self._referee is not None
+        try:
+            return self._referee.answer(question)
+        except (DriverFailure, TunerError, OSError) as error:
+            return Failed(str(error), dying=isinstance(error, DriverFailure) and error.sticky)
 
     # -- setup ------------------------------------------------------------------------------------------------
 
@@ -173,11 +177,14 @@ class Worker:
 
     def _set_up(self, setup: Setup) -> SetupDone:
         session, least_error = open_session(
-            setup, self._helpers, self.gpu, self._timer, self._set_deadline, self._answers
-        )
+            setup, self._helpers, self.gpu, self._timer, self._set_deadline, self._answers,
+            self._head.ask if self._jailed else None,
+        )  # fmt: skip
+        if setup.exchange is not None and not self._jailed:
+            self._referee = Referee(session, setup.seed, setup.exchange)
         self._session, self._seed = session, setup.seed
         self._drift = DriftWatch(ReferenceKernel(session, self._helpers, self.gpu)) if setup.timed else None
-        self._measurement = CandidateMeasurement(session, self._requests.empty)
+        self._measurement = CandidateMeasurement(session, self._head.idle)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
         return SetupDone(least_error, reference_ns, session.verifier.host_s)
 
@@ -185,7 +192,7 @@ class Worker:
         """Free the problem's memory, so that another process has room for the same problem."""
         if self._session is not None:
             self._session.close()
-        self._session = self._measurement = self._drift = None
+        self._session = self._measurement = self._drift = self._referee = None
 
     def _calibrate(self, request: Calibrate) -> Calibrated | Failed:
         self._release()
@@ -211,6 +218,7 @@ class Worker:
         began, drifted, dying = 0.0, False, False
         try:
             candidate = self._load(request.candidate, self._session)
+            self._draw_inputs(self._session)
             began = time.monotonic()
             measurement = self._measurement.measure(
                 candidate,
@@ -219,6 +227,10 @@ class Worker:
                 verify_only=request.verify_only,
             )
             drifted = self._has_drifted()
+            verifier = self._session.verifier
+            if isinstance(verifier, Outside) and measurement.status.ranked and not request.verify_only:
+                self._set_deadline(LIBRARY_S)
+                verifier.pace(candidate, statistics.median(measurement.samples_ns))
             if request.contents and measurement.status is Status.OK:
                 measurement = further.verify(candidate, measurement)
         except DriverFailure as failure:
@@ -256,6 +268,11 @@ class Worker:
             raise TunerError(tampers)
         return captured
 
+    def _draw_inputs(self, session: ProblemSession) -> None:
+        """Take the problem's inputs, where foreign code must not know them before it is imported."""
+        if isinstance(session.verifier, Outside):
+            session.verifier.draw()
+
     def _has_drifted(self) -> bool:
         assert self._session is not None
         rested = self._session.conditions.regime is Regime.RESTED
@@ -281,6 +298,7 @@ class Worker:
                 for contestant in race.contestants:
                     timing.current = len(contestants)
                     contestants.append(self._load_contestant(contestant, session, loaded))
+                self._draw_inputs(session)
                 raced = timing.run(contestants, race.rounds, race.samples, race.seed)
                 tampers = self._broken()
                 return RaceFailed(tampers, 0, status=Status.TAMPERS) if tampers else raced
@@ -318,76 +336,36 @@ def _needs(setup: Setup) -> str:
     return f"{text} in {copies} copies; --mode cold needs one" if copies > 1 else text
 
 
-def _hello(index: int) -> tuple[Hello, Clocks]:
-    """Return what there is to say of a GPU before there is a context on it, which takes long to make; and its clocks.
-
-    Raises:
-        DeviceError: there is no such GPU.
-    """
-    gpu = described(find_device(index))
-    clocks = Clocks(gpu.uuid)
-    others = clocks.processes()
-    return Hello(gpu, _notes(gpu.name, clocks, others), others), clocks
-
-
-def _notes(name: str, clocks: Clocks, others: int) -> tuple[str, ...]:
-    """Say what a reader of the times should know about this GPU."""
-    notes = []
-    if others:
-        others_have = "another process has" if others == 1 else f"{others} other processes have"
-        notes.append(f"{others_have} a context on this GPU: what they run there disturbs the times")
-    if "MIG" in name.split():
-        notes.append("a MIG slice: the other slices share its memory bandwidth and power")
-    if not clocks.available:
-        notes.append("NVML does not answer: power caps and slow-downs cannot be told from slow kernels")
-    return tuple(notes)
-
-
-def _read_requests(pipe: Pipe, requests: RequestQueue) -> None:
-    """Empty the pipe at once, so that the guard never blocks on it, and decode while the GPU works."""
-    request: MeasuringRequest | None
-    while True:
-        try:
-            request = pipe.receive()
-        except msgspec.DecodeError as error:
-            sys.stderr.write(f"malformed request: {error}\n")
-            request = None
-        requests.put(request)
-        if request is None:
-            time.sleep(2.0)  # the tuner is gone; a hung kernel must not keep this process
-            os._exit(0)
-
-
 def main() -> None:
     """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; a jail (``devices/started.py``)."""
-    pipe: Pipe = ParentPipe(MEASURING)
+    head = Conversation()
     jailed, missing = sys.argv[4:], tuple[str, ...]()
     if jailed:
-        (own, *readable), known = map(Path, jailed[1:]), [Path(sys.argv[2]), *lock_files()]
-        missing = jail.enter(own, readable, known, jailed[0])
+        (own, exchange, *readable), known = map(Path, jailed[1:]), [Path(sys.argv[2]), *lock_files()]
+        missing = jail.enter(own, readable, known, jailed[0], exchange)
     cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
-    index, requests = int(sys.argv[1]), RequestQueue()
+    index = int(sys.argv[1])
     try:
-        hello, clocks = _hello(index)
+        hello, clocks = hello_of(index)
         if jailed:
             Context(index)  # it may be what a jail does not let begin
     except (TunerError, DriverFailure) as error:
-        pipe.send(Failed(f"{LOCKED_OUT if jailed else ''}{error}"))
+        head.send(Failed(f"{LOCKED_OUT if jailed else ''}{error}"))
         return
     notes = tuple(f"{NOT_ISOLATED}{what}" for what in missing)
-    pipe.send(structs.replace(hello, notes=(*hello.notes, *notes)))
-    threading.Thread(target=_read_requests, args=(pipe, requests), daemon=True).start()
+    head.send(structs.replace(hello, notes=(*hello.notes, *notes)))
+    head.begin()
     try:
         cubins = CubinCache(cache) if cache else None
-        worker = Worker(pipe, index, hello, clocks, requests, cubins, Answers(kept), jailed=bool(jailed))
+        worker = Worker(head, index, hello, clocks, cubins, Answers(kept), jailed=bool(jailed))
     except (TunerError, DriverFailure) as error:
-        if requests.get() is not None:
-            pipe.send(Started())
-            pipe.send(Failed(str(error), dying=True))
+        if head.next() is not None:
+            head.send(Started())
+            head.send(Failed(str(error), dying=True))
         os._exit(3)
-    while (request := requests.get()) is not None:
-        pipe.send(Started())
-        pipe.send(answer := worker.answer(request))
+    while (request := head.next()) is not None:
+        head.send(Started())
+        head.send(answer := worker.answer(request))
         if isinstance(answer, Measured | RaceFailed | Failed) and answer.dying:
             # The context is ruined: every later call would only repeat the error.
             with contextlib.suppress(OSError):

@@ -16,10 +16,9 @@ COPIES = "judged"
 
 
 def readable_for(task: KernelSpec, candidate: KernelSpec, baselines: Iterable[Baseline]) -> list[Path]:
-    """Return the files that a process needs: the candidate's, and those of its task."""
-    own, reference = candidate.file, task.reference
-    files = [one.file for one in baselines if one.file] + list(reference.golden.values())
-    files += [reference.python.file] if reference.python else []
+    """Return the files that a process needs: the candidate's, and those of its task but for what says what is right."""
+    own = candidate.file
+    files = [one.file for one in baselines if one.file]
     files += [tensor.file for tensor in task.tensors.values() if tensor.file]
     model = task.folder / FILE
     files += [model] if model.is_file() else []

@@ -1,0 +1,253 @@
+"""A guard of a locked-in process: what that says of its outputs and times is held against what is known outside of it.
+
+Another process has the reference, compares the outputs, and draws the inputs, by a seed that the locked-in one does not
+know. Batches of launches, as many as are drawn here, are timed by the clock of this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from msgspec import structs
+
+from tuner.children.measuring import (
+    Answer,
+    Candidate,
+    CandidateContestant,
+    Compared,
+    Draw,
+    Drawn,
+    Failed,
+    Hello,
+    Measure,
+    Measured,
+    Pace,
+    Question,
+    Race,
+    Raced,
+    RaceFailed,
+    ReferenceData,
+    Release,
+    Setup,
+    SetupDone,
+    Told,
+)
+from tuner.core.model import Gpu, Status
+from tuner.core.processes import ChildDied
+from tuner.devices.guard import Guard
+from tuner.devices.pacing import Pacing
+from tuner.devices.pending import Pending, Unanswered
+from tuner.kernel.batching import Batch
+
+
+@dataclass
+class _Seen:
+    """What was seen of one request."""
+
+    of: Pending
+    right: int = 0
+    """Outputs that were right, or of which nothing says what is right."""
+    wrong: str = ""
+    """The first that was not."""
+    contents: int = 0
+    """Inputs that were drawn with an answer."""
+    drawn: bool = False
+    """Whether there is no further content."""
+
+
+class ExaminedGuard(Guard):
+    """Owns a locked-in process.
+
+    Args:
+        module: of the process.
+        arguments: its arguments.
+        say: told what the process waits for.
+        referee: has a process that is not locked in, and nothing else to do meanwhile.
+        exchange: file that both processes can write.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: list[str],
+        say: Callable[[str], None],
+        referee: Guard,
+        exchange: Path,
+    ) -> None:
+        self._referee, self._exchange = referee, exchange
+        self._full: Setup | None = None
+        """The last setup, as the referee has it."""
+        self._waiting = False
+        """Whether the referee sets up."""
+        self._gpu: Gpu | None = None
+        self._seen: _Seen | None = None
+        self._pacing: Pacing | None = None
+        """Of the candidate that was measured last, in the request that paces."""
+        self._paces: Pending | None = None
+        super().__init__(module, arguments, say)
+
+    def close(self) -> None:
+        """Kill the process; what the referee still computes for it is of no use any more."""
+        if self._waiting:
+            self._referee.interrupt()
+        super().close()
+
+    # -- on the way to the process ---------------------------------------------------------------------------------
+
+    def _put(self, pending: Pending) -> None:
+        request = pending.request
+        if isinstance(request, Setup):
+            self._begin(pending, request)
+            return
+        if isinstance(request, Release):
+            self._referee.call(Release())
+        elif isinstance(request, Race):  # by its seed the inputs are drawn
+            pending.request = structs.replace(request, seed=secrets.randbelow(2**31))
+        super()._put(pending)
+
+    def _begin(self, pending: Pending, setup: Setup) -> None:
+        """Have the referee set up; then the process, which gets neither reference nor seed."""
+        self._full = structs.replace(setup, exchange=self._exchange, batch=Batch(1, 1), timed=False)
+        self._waiting, answered = True, pending.done
+        known = setup.problem.reference
+        reference = ReferenceData(known.accumulate, sizes=known.sizes, scalars=known.scalars)
+        pending.request = structs.replace(
+            setup,
+            problem=structs.replace(setup.problem, reference=reference),
+            truth=None,
+            seed=secrets.randbelow(2**31),
+            exchange=self._exchange,
+        )
+
+        def then(ready: Answer | Unanswered) -> None:
+            self._waiting = False
+            if not isinstance(ready, SetupDone):
+                answered(ready)
+                return
+
+            def done(answer: Answer | Unanswered) -> None:
+                if isinstance(answer, SetupDone):
+                    answer = structs.replace(answer, least_error=ready.least_error, host_s=ready.host_s)
+                answered(answer)
+
+            pending.done = done
+            super(ExaminedGuard, self)._put(pending)
+
+        try:
+            size_bytes = sum(tensor.size_bytes for tensor in setup.problem.tensors)
+            with self._exchange.open("r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, max(1, size_bytes))
+        except OSError as error:
+            then(Failed(f"no room for {size_bytes / 2**30:.1f} GiB of tensors: {error.strerror}; set TMPDIR"))
+            return
+        self._referee.submit(self._full, then)
+
+    # -- from the process ------------------------------------------------------------------------------------------
+
+    def _start(self) -> Hello | str:
+        hello = super()._start()
+        self._gpu = hello.gpu if isinstance(hello, Hello) else self._gpu
+        return hello
+
+    def _repeat_setup(self) -> str:
+        if self._full is not None and self._setup is not None:  # whose inputs may be others now
+            answer = self._referee.call(self._full)
+            if not isinstance(answer, SetupDone):
+                return answer.error
+        return super()._repeat_setup()
+
+    def _asked(self, question: Question) -> None:
+        """Answer, while the process's time stands still."""
+        if not self._started:
+            super()._asked(question)
+            return
+        pending, left_s = self._in_flight[0], self._deadline - time.monotonic()
+        if self._seen is None or self._seen.of is not pending:
+            self._seen = _Seen(pending)
+        told = self._told(question, self._seen)
+        if isinstance(told, Unanswered):
+            self._bury(told.status, told.error)
+            return
+        self._deadline = time.monotonic() + left_s
+        if self._child is not None:
+            with contextlib.suppress(ChildDied):
+                self._child.send(told)
+
+    def _told(self, question: Question, seen: _Seen) -> Told | Unanswered:
+        if isinstance(question, Pace):
+            if self._pacing is None or self._paces is not seen.of:
+                self._pacing, self._paces = Pacing(question.time_ns), seen.of
+            return self._pacing.next()
+        match answer := self._referee.call(question):
+            case Compared(verification=verification):
+                if verification.passed or not verification.checked:
+                    seen.right += 1
+                else:
+                    seen.wrong = seen.wrong or verification.message
+                return answer
+            case Drawn(content=content, why=why):
+                seen.drawn = not content
+                seen.contents += bool(isinstance(question, Draw) and question.turn and content and not why)
+                return answer
+        return Unanswered(Status.UNVERIFIED, f"nothing says what is right: {answer.error}")
+
+    def _pass_on(self, answer: Answer) -> None:
+        if self._started and self._in_flight:
+            answer = self._held(answer, self._in_flight[0])
+        super()._pass_on(answer)
+
+    def _held(self, answer: Answer, pending: Pending) -> Answer:
+        """Return an answer, or what speaks against it."""
+        seen = self._seen if self._seen is not None and self._seen.of is pending else _Seen(pending)
+        request = pending.request
+        if isinstance(answer, Measured) and isinstance(request, Measure):
+            measurement = answer.measurement
+            if measurement.status.ranked and _is_call(request.candidate):
+                times = [] if request.verify_only else [statistics.median(measurement.samples_ns)]
+                status, error = self._objection(seen, 1 if request.verify_only else 2, times)
+                if not error and request.contents and not seen.drawn:
+                    status, error = Status.TAMPERS, "it does not ask for all contents of the inputs"
+                if error:
+                    measurement = replace(measurement, status=status, error=error)
+                    return structs.replace(answer, measurement=measurement)
+        if isinstance(answer, Raced) and isinstance(request, Race):
+            first = request.contestants[0]
+            if isinstance(first, CandidateContestant) and _is_call(first.candidate):
+                times = [statistics.median(t for groups in answer.rounds for t in groups[0])]
+                # Which contestant's outputs are wrong, the process alone says.
+                wrong = "" if not all(answer.verified) else seen.wrong
+                status, error = self._objection(_Seen(pending, seen.right, wrong), 2, times)
+                if error:
+                    return RaceFailed(error, 0, status=status)
+        return answer
+
+    def _objection(self, seen: _Seen, least: int, times_ns: list[float]) -> tuple[Status, str]:
+        """Say what speaks against an answer by which all is well.
+
+        Args:
+            seen: what was seen.
+            least: outputs that must have been compared, beside those for further contents.
+            times_ns: that it says.
+        """
+        if seen.wrong:
+            return Status.TAMPERS, f"it says that its outputs are right, and they are not: {seen.wrong}"
+        if seen.right < least + seen.contents:
+            return Status.TAMPERS, "it does not show its outputs"
+        if not times_ns:
+            return Status.OK, ""
+        if self._pacing is None:
+            return Status.TAMPERS, "it does not launch what it is asked to"
+        assert self._gpu is not None and self._full is not None
+        error = self._pacing.objection(times_ns[0], self._full.problem.tensors, self._gpu)
+        return (Status.CLOCK_MISMATCH, error) if error else (Status.OK, "")
+
+
+def _is_call(candidate: Candidate) -> bool:
+    return candidate.call is not None
