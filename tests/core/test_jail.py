@@ -16,7 +16,8 @@ ALLOWED = (
 )  # fmt: skip
 BY = {
     "files": ("list the folder of it", "read a secret", "list other folders", "write beside", "change its file",
-              "remove a file", "remove the shared file", "environment of the parent", "memory of the parent", "signal the parent"),
+              "remove a file", "remove the shared file", "environment of the parent", "memory of the parent",
+              "signal the parent"),
     "network": ("TCP", "UDP", "connect to a socket", "fork", "leave the group"),
     "rights": ("write to a file of another owner",),
     "memory": ("take all memory", "write a file of 4 GiB"),
