@@ -259,7 +259,7 @@ class Worker:
         """Load a compiled candidate, or capture a call."""
         if candidate.call is None:
             return load(session.data, candidate)
-        self._pipe.send(candidate.call.deadline)
+        self._head.send(candidate.call.deadline)
         if self._jailed and self._broken is str:
             self._broken = Seal().broken
         broken = self._broken  # the call may replace what this process is made of
