@@ -7,7 +7,7 @@ from pathlib import Path
 from tuner.core import paths
 from tuner.kernel import load
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.toml.file import KernelFile
+from tuner.kernel.toml.file import KernelFile, read_toml
 
 _read_file, _kernel_of = load.read_file, load.kernel_of
 _files: dict[Path, KernelFile] = {}
@@ -17,6 +17,12 @@ _kernels: dict[Path, KernelSpec] = {}
 def read_once() -> None:
     """Let :mod:`tuner.kernel.load` keep what it has read of the package's own kernels; a user's are read each time."""
     load.read_file, load.kernel_of = _file_of, _kernel_once
+
+
+def own_kernels() -> list[str]:
+    """Return the built-in kernels that are like no other one, whose templates they would share."""
+    names = load.builtin_kernels()
+    return [name for name in names if "like" not in read_toml(load.find_kernel(name))]
 
 
 def _file_of(path: Path) -> KernelFile:

@@ -91,6 +91,10 @@ def _last_first(x: Any) -> Any:
     return x.permute(2, 0, 1)
 
 
+def _linear(a: Any, b: Any, bias: Any, residual: Any) -> Any:
+    return 0.5 * (a @ b) + bias + 2 * residual
+
+
 def _sum(x: Any) -> Any:
     return x.sum().reshape(1)
 
@@ -167,6 +171,18 @@ def cases(
             (), "linear", "linear",
         )
     )  # fmt: skip
+    finished = [{"op": "alpha * x + bias + beta * residual", **layout} for layout in layouts]
+    result.append(
+        OperatorCase(
+            "linear",
+            gemm,
+            ((m, k), (k, columns), (columns,), (m, columns)),
+            _linear,
+            (k + 4, columns, m, m, 1),
+            finished,
+            name="product with bias and residual",
+        )
+    )
     pair = ((n,), (n,))
     result += [
         OperatorCase("vector_add", {"n": n}, pair, _add, (2, 1, 1), name="vector_add"),

@@ -31,6 +31,11 @@ def gemm(tensors: Mapping[str, Any], **_: Any) -> None:
     tensors["c"].copy_(tensors["a"].double() @ tensors["b"].double())
 
 
+def linear(tensors: Mapping[str, Any], op: str, **scalars: Any) -> None:
+    x = tensors["a"].double() @ tensors["b"].double()
+    tensors["c"].copy_(_element(op, {**tensors, "x": x}, **scalars))
+
+
 def vector_add(tensors: Mapping[str, Any], **_: Any) -> None:
     tensors["c"].copy_(tensors["a"].double() + tensors["b"].double())
 
@@ -74,6 +79,7 @@ def softmax(tensors: Mapping[str, Any], op: str, before: str, mask: str, scale: 
 def _element(text: str, tensors: Mapping[str, Any], **more: Any) -> Any:
     names = {name: each.double() for name, each in tensors.items()}
     functions = {name: getattr(torch, name) for name in ("where", "tanh", "abs", "exp", "erf")}
+    functions |= {name: getattr(torch.nn.functional, name) for name in ("gelu", "silu")}
     return eval(text, {**functions, **names, **more})  # noqa: S307 - the tests' own text
 
 

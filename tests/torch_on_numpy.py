@@ -16,6 +16,9 @@ def torch_on_numpy() -> SimpleNamespace:
     def mm(x: Any, y: Any, *, out: Any) -> None:
         np.matmul(x, y, out=out)
 
+    def addmm(c: Any, x: Any, y: Any, *, out: Any) -> None:
+        np.add(x @ y, c, out=out)
+
     def reduction(function: Any) -> Any:
         def reduce(x: Any, dim: int, *, keepdim: bool = False, dtype: Any = None, out: Any = None) -> Any:
             more = {} if dtype is None else {"dtype": dtype}
@@ -34,6 +37,7 @@ def torch_on_numpy() -> SimpleNamespace:
         log_softmax=partial(softmax, logarithm=True),
         mm=mm,
         mul=np.multiply,
+        addmm=addmm,
         transpose=np.swapaxes,
         permute=np.transpose,
         where=np.where,

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tuner.core.errors import ExpressionError
 from tuner.expressions.elementwise import ElementExpression, exponent_of, parse_element
+from tuner.expressions.magnitudes import ELEMENTWISE
 from tuner.kernel.reference import norm_allowance, tolerance
 
 OF = ("x", "y", "z")
@@ -27,7 +28,7 @@ def random_expression(chance: random.Random, depth: int = 4) -> str:
     def inner() -> str:
         return random_expression(chance, depth - 1)
 
-    kind = chance.randrange(14)
+    kind = chance.randrange(15)
     if kind < 6:
         return f"({inner()} {chance.choice('+-*')} {inner()})"
     return [
@@ -36,6 +37,7 @@ def random_expression(chance: random.Random, depth: int = 4) -> str:
         lambda: f"({inner()}) ** {chance.choice([2, 3, 5])}",
         lambda: f"(abs({inner()}) + 0.1) ** {chance.choice([0.5, -1, -2, 1.5, -0.3])}",
         lambda: f"{chance.choice(['tanh', 'sin', 'cos', 'abs'])}({inner()})",
+        lambda: f"{chance.choice(['erf', 'sigmoid', 'silu', 'gelu', 'gelu_tanh', 'relu'])}({inner()})",
         lambda: chance.choice([f"exp(minimum({inner()}, 3))", f"log(0.2 + abs({inner()}))", f"sqrt(abs({inner()}))"]),
         lambda: f"{chance.choice(['maximum', 'minimum'])}({inner()}, {inner()})",
         lambda: f"where({inner()} {chance.choice(['<', '<=', '>', '>='])} {inner()}, {inner()}, {inner()})",
@@ -98,7 +100,7 @@ def in_float32(node: ast.expr, names: Mapping[str, npt.NDArray[np.float32]]) -> 
             holds = {ast.Lt: a < b, ast.LtE: a <= b, ast.Gt: a > b, ast.GtE: a >= b}[type(test.ops[0])]
             return np.where(holds, run(then), run(otherwise)).astype(np.float32)
         case ast.Call(func=ast.Name(id=name), args=arguments):
-            return np.asarray(getattr(np, name)(*map(run, arguments)), np.float32)
+            return np.asarray(ELEMENTWISE[name](*map(run, arguments)), np.float32)
     raise AssertionError(node)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 
+import numpy as np
 import pytest
 
 from tests.expressions.random_expressions import OF, random_expressions
 from tuner.core.errors import ExpressionError
+from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import MAX_LENGTH, MAX_OPERATIONS, multiplications, parse_element
 from tuner.runtime.expressions import MAX_DEPTH
 
@@ -130,3 +133,26 @@ def test_powers_by_repeated_squaring() -> None:
         2,
         1,
     ]
+
+
+def test_short_forms_are_what_they_stand_for() -> None:
+    """They keep their names in the text, count with all their operations, and are right beside their definitions."""
+    x = np.linspace(-6.0, 6.0, 101)
+    tanh = 0.5 * x * (1.0 + np.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
+    exact = np.array([0.5 * v * (1.0 + math.erf(v / math.sqrt(2.0))) for v in x])
+    expected = {
+        "relu(x)": np.maximum(x, 0.0),
+        "silu(x)": x / (1.0 + np.exp(-x)),
+        "gelu(x)": exact,
+        "gelu_tanh(x)": tanh,
+        "clamp(x, -1, 2)": np.clip(x, -1.0, 2.0),
+    }
+    for text, values in expected.items():
+        element = parse_element(text)
+        assert element.text == text
+        np.testing.assert_allclose(ArrayExpression(text).evaluate({"x": x})[0], values, atol=1e-12)
+
+
+def test_short_forms_are_not_nested_without_end() -> None:
+    with pytest.raises(ExpressionError, match="too deep"):
+        parse_element("gelu_tanh(" * 40 + "x" + ")" * 40)

@@ -57,8 +57,8 @@ TOKEN = re.compile(
 )
 WORDS = {
     "x", "y", "z", "t", "float", "double", "bool", "const", "return",
-    "fabs", "sqrt", "exp", "log", "tanh", "sin", "cos", "fmax", "fmin", "pow",
-    "fabsf", "sqrtf", "expf", "logf", "tanhf", "sinf", "cosf", "fmaxf", "fminf", "powf",
+    "fabs", "sqrt", "exp", "erf", "log", "tanh", "sin", "cos", "fmax", "fmin", "pow",
+    "fabsf", "sqrtf", "expf", "erff", "logf", "tanhf", "sinf", "cosf", "fmaxf", "fminf", "powf",
 }  # fmt: skip
 
 

@@ -104,8 +104,12 @@ SIZES = {
     ],
 }
 CONFIGURATIONS = 6
-EXPRESSIONS = {"transform": ("2 * y", "x * z - abs(x)", "where(x > y, x * z, tanh(y))")}
-"""Of one, two and three inputs, beside the default and the sum of all."""
+SIZES["linear"] = SIZES["gemm"]
+EXPRESSIONS = {
+    "transform": ("2 * y", "x * z - abs(x)", "where(x > y, x * z, tanh(y))"),
+    "linear": ("gelu(x * scale + row_bias)", "silu(alpha * x) * row_scale - beta * residual", "relu(x)"),
+}
+"""Of one and several inputs, beside the default and the sum of all."""
 FEW_OPTIONS = 2
 """Choices of a kernel's options that are all tried at every size."""
 

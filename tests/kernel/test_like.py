@@ -11,6 +11,7 @@ from tests.commands import said_by
 from tests.faults.kernels import scale_kernel, write_kernel
 from tuner.core.errors import KernelError
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 
 BASE = """\
@@ -168,3 +169,52 @@ def test_show_has_what_is_taken_over(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert [one["name"] for one in wide["parameters"]] == ["fault", "block_size", "unroll"]
     assert {one["reason"] for one in wide["worthwhile"]} == {"there is work for it", "it is large"}
     assert plain["space"]["valid"] and wide["space"]["valid"]
+
+
+WHOLE = """
+like = { file = "scale.toml", arguments.y = ["n"] }
+
+[kernel]
+name = "scale_more"
+
+[problem.sizes]
+n = 64
+
+[variants.plain.parameters]
+items = { values = [1], default = 1 }
+"""
+
+
+def test_a_file_may_be_like_another(tmp_path: Path) -> None:
+    """It changes what it names, drops what is false, and its launches that take y take further arguments."""
+    base = write_kernel(tmp_path)
+    (more := tmp_path / "more.toml").write_text(WHOLE)
+    own, other = read_kernel(more), read_kernel(base)
+    (name, variant), taken = next(iter(own.variants.items())), next(iter(other.variants.values()))
+    assert (own.name, own.sizes, own.summary) == ("scale_more", {"n": 64}, other.summary)
+    assert own.tensors == other.tensors
+    arguments = [argument.name for argument in taken.launches[0].arguments]
+    assert [argument.name for argument in variant.launches[0].arguments] == [*arguments, "n"]
+    with_false = WHOLE.replace("[kernel]", f"[variants]\n{name} = false\n[kernel]").split("[variants.plain")[
+        0
+    ]
+    more.write_text(with_false)
+    with pytest.raises(KernelError, match="no variants"):
+        read_kernel(more)
+
+
+@pytest.mark.parametrize(
+    ("like", "what"),
+    [
+        ('like = "nothing.toml"', "no such file"),
+        ('like = "scale.cu"', "no TOML file"),
+        ('like = "more.toml"', "too long"),
+        ('like = { file = "scale.toml", arguments.y = "n" }', "list arguments"),
+        ("like = 3", "like"),
+    ],
+)
+def test_what_a_file_cannot_be_like(like: str, what: str, tmp_path: Path) -> None:
+    write_kernel(tmp_path)
+    (more := tmp_path / "more.toml").write_text(like)
+    with pytest.raises(KernelError, match=what):
+        read_kernel(more)

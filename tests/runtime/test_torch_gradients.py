@@ -32,10 +32,19 @@ def gemm() -> OnCpu:
     return on_cpu("gemm", cpu.gemm, kinds)
 
 
-@pytest.mark.parametrize("text", ["where(x > y, tanh(x) * y, x ** 3 - 2.5 * y)", "abs(-x) / y", "x + y - y"])
+@pytest.mark.parametrize(
+    "text", ["gelu(x) - silu(y)", "where(x > y, tanh(x) * y, x ** 3 - 2.5 * y)", "abs(-x) / y", "x + y - y"]
+)
 def test_an_expression_has_the_gradient_of_torchs(text: str) -> None:
     operation = on_cpu("transform", cpu.transform, [{"input": "float32", "op": text}])
-    names = {"where": torch.where, "tanh": torch.tanh, "abs": torch.abs}
+    functional = torch.nn.functional
+    names = {
+        "where": torch.where,
+        "tanh": torch.tanh,
+        "abs": torch.abs,
+        "gelu": functional.gelu,
+        "silu": functional.silu,
+    }
     assert_like(
         operation.torch(),
         lambda x, y: eval(text, {**names, "x": x, "y": y}),  # noqa: S307 - the test's own text

@@ -17,11 +17,13 @@ from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule, compile_object
 from tuner.inspect.emulator.host import machine as emulator_folder
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import invalid_reason, make_plan
+from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
+from tuner.kernel.reference import numpy_of
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.launches import Launch, TensorMap
+from tuner.runtime.structs import leaves
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -106,9 +108,12 @@ class Emulated:
     """
 
     def __init__(self, of: Problem, configuration: Configuration, gpu: Gpu, folder: Path) -> None:
-        assert not (reason := invalid_reason(GEMM, of, gpu, configuration)), reason
+        kernel = load_kernel(of.kernel)
+        assert not (reason := invalid_reason(kernel, of, gpu, configuration)), reason
         self.problem = of
-        plan = make_plan(GEMM, of, gpu, configuration)
+        plan = make_plan(kernel, of, gpu, configuration)
+        self.reference = numpy_of(kernel, of)["c"]
+        self.further = [b for b in tensors_of(kernel, of, gpu) if b.name not in "abc"]
         self.launch: Launch = plan.launches[-1]
         self.report = HostArray(1, "int32", 4)
         self.memory = {b.name: HostArray(b.count, b.dtype, 256) for b in plan.scratch}
@@ -116,10 +121,19 @@ class Emulated:
             if buffer.zeroed_once:
                 self.memory[buffer.name].elements[:] = 0
         arguments = self.launch.arguments
-        self.names = sorted({name for kind, name, _ in arguments if kind in ("map", "buffer")})
-        *_, (source, entry) = render(GEMM, of, gpu, configuration)
+        pointers = [
+            leaf.name
+            for leaf in leaves(a for a in arguments if a[0] != "map" and a[0] != "cluster_order")
+            if leaf.kind == "buffer"
+        ]
+        self.names = sorted({*pointers, *(name for kind, name, _ in arguments if kind == "map")})
+        *_, (source, entry) = render(kernel, of, gpu, configuration)
         cluster = math.prod(self.launch.cluster or (1,))
         wrapper = f"""
+struct Pointer {{
+    void* at;
+    template <typename Element> operator Element*() const {{ return static_cast<Element*>(at); }}
+}};
 extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name in self.names)}) {{
     hopper::Running running({{{cluster}, {self.launch.shared_bytes}, MTile::K_MAJOR, NTile::K_MAJOR}});
     {entry}({", ".join(self._text(*one) for one in arguments)});
@@ -138,8 +152,9 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
             numbers = ", ".join(str(one[key]) for key in keys)
             return f"hopper::map_of<TensorMap>({{static_cast<unsigned short*>({name}), {numbers}}})"
         if kind == "buffer":
-            kinds = {"partials": "float4", "counters": "unsigned int"}
-            return f"static_cast<{kinds.get(name, 'T')}*>({name})"
+            return f"Pointer{{{name}}}"
+        if kind == "struct":
+            return f"{{{', '.join(self._text(*field) for field in json.loads(str(value))[1])}}}"
         if kind == "cluster_order":  # any permutation is right
             order = random.Random(1).sample(range(self.launch.clusters), self.launch.clusters)
             return f"{{{{{', '.join(map(str, order))}}}}}"
@@ -155,7 +170,12 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         m, n, k = (self.problem.sizes[name] for name in "mnk")
         rng = np.random.default_rng(0)
         a, b = (rng.integers(-1, 2, shape).astype(np.float32) for shape in ((m, k), (k, n)))
-        expected = a @ b
+        names = {"a": a, "b": b, "alpha": 0.5, "beta": 2.0}
+        for buffer in self.further:
+            names[buffer.name] = rng.integers(-2, 3, buffer.shape).astype(np.float32)
+            self.memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16)
+            self.memory[buffer.name].fill(names[buffer.name].ravel())
+        expected = self.reference.evaluate(names)[0].astype(np.float32)
         assert np.abs(expected).max() <= 256
         layout = str(self.problem.options["layout"])
         for name, matrix in (("a", a if layout[0] == "n" else a.T), ("b", b if layout[1] == "n" else b.T)):

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.builtin_kernels import own_kernels
 from tests.templates.sources import GENERATIONS
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.roofline import ARCHITECTURES
@@ -44,7 +45,7 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
     ],
 }  # fmt: skip
 """Odd ones, even ones, and multiples of vectors; of all others LENGTHS."""
-VARIANTS = [(name, variant) for name in builtin_kernels() for variant in load_kernel(name).variants]
+VARIANTS = [(name, variant) for name in own_kernels() for variant in load_kernel(name).variants]
 
 
 def problems(kernel: KernelSpec, dtype: str, options: tuple[Value, ...]) -> list[Problem]:
@@ -106,7 +107,7 @@ def test_a_configuration_has_one_source_for_all_sizes(name: str, variant: str) -
     assert compared >= 2
 
 
-@pytest.mark.parametrize("name", builtin_kernels())
+@pytest.mark.parametrize("name", own_kernels())
 def test_a_reference_has_one_source_for_all_sizes(name: str) -> None:
     kernel = load_kernel(name)
     launch = kernel.reference.cuda
@@ -116,7 +117,7 @@ def test_a_reference_has_one_source_for_all_sizes(name: str) -> None:
         assert len({render_launch(kernel, launch, of, HOPPER, none) for of in group}) == 1, group[0]
 
 
-@pytest.mark.parametrize("name", builtin_kernels())
+@pytest.mark.parametrize("name", own_kernels())
 def test_architectures_of_a_generation_have_the_same_sources(name: str) -> None:
     """And so tests compile for one of them."""
     kernel, compared = load_kernel(name), 0

@@ -51,7 +51,9 @@ class ArrayExpression:
 
     def __init__(self, text: str, terms: Mapping[str, ArrayExpression] | None = None) -> None:
         self.text, self._terms = text, {name: term._body for name, term in (terms or {}).items()}
-        self._body: ast.expr = _Settled({}, {}, self._terms).visit(parse_tree(text, "reference"))
+        self._body: ast.expr = _Settled({}, {}, self._terms).visit(
+            elementwise.expanded(parse_tree(text, "reference"))
+        )
         self.compared: dict[str, frozenset[str]] = {}
         """The options and dtype roles that it compares, with the texts that they are compared with."""
         self.whole: set[str] = set()

@@ -18,7 +18,7 @@ import numpy as np
 from tuner.core.errors import ExpressionError
 from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import parse
-from tuner.expressions.magnitudes import OPERATIONS
+from tuner.expressions.magnitudes import ELEMENTWISE, OPERATIONS
 from tuner.expressions.parsing import COMPARE_SIGNS, shown
 from tuner.runtime.expressions import COMPARISONS
 
@@ -354,7 +354,7 @@ class Plain:
         return np.where(compare(left, right), a, b)
 
     def _applied(self, name: str, arguments: tuple[Any, ...]) -> Any:
-        return getattr(np, name)(*arguments)
+        return ELEMENTWISE[name](*arguments)
 
     def _moved(self, run: Callable[..., Any], arrays: list[Any]) -> Any:
         return run(*arrays)

@@ -8,9 +8,10 @@ the same formula are one problem. ``tuner.expressions.elementwise_cuda`` transla
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -23,18 +24,33 @@ FUNCTIONS = {
     "exp": 1,
     "log": 1,
     "tanh": 1,
+    "erf": 1,
+    "sigmoid": 1,
     "sin": 1,
     "cos": 1,
     "maximum": 2,
     "minimum": 2,
     "where": 3,
 }
-"""The functions with their numbers of arguments: those that NumPy applies element by element."""
+"""The functions with their numbers of arguments: those that are applied element by element."""
+SHORT_FORMS = {
+    "relu": (("a",), "maximum(a, 0)"),
+    "silu": (("a",), "a * sigmoid(a)"),
+    "gelu": (("a",), "a * (0.5 + 0.5 * erf(0.7071067811865476 * a))"),
+    "gelu_tanh": (("a",), "a * sigmoid(1.5957691216057308 * (a + 0.044715 * a ** 3))"),
+    "clamp": (("a", "low", "high"), "minimum(maximum(a, low), high)"),
+}
+"""Functions that stand for an expression of their arguments. ``gelu_tanh`` is torch's approximation by tanh, of which
+``0.5 * (1 + tanh(y))`` is ``sigmoid(2 * y)``: one exponential in place of a hyperbolic tangent."""
 MAX_LENGTH = 500
 MAX_OPERATIONS = 64
 """Rounding errors add up; with at most so many, the allowed error that ``operations`` implies covers the worst case."""
 MAX_EXPONENT = 64
-USAGE = "use numbers, + - * /, ** with a number, comparisons in where(), and " + ", ".join(FUNCTIONS)
+MAX_SHORT_FORMS = 4
+"""One within the other: each writes its argument up to three times."""
+NAMES = (*FUNCTIONS, *SHORT_FORMS)
+"""Of all functions."""
+USAGE = "use numbers, + - * /, ** with a number, comparisons in where(), and " + ", ".join(NAMES)
 
 
 class ElementExpression:
@@ -55,13 +71,14 @@ class ElementExpression:
             )
         body = parse_tree(text, remedy=USAGE)
         names: dict[str, None] = {}
-        self.body: ast.expr = _checked(body, names, text)
-        """The checked tree: names, numbers, operators and functions of the grammar only."""
+        checked = _checked(body, names, text)
+        self.body: ast.expr = expanded(copy.deepcopy(checked))
+        """The checked tree: names, numbers, operators and functions of the grammar only, without short forms."""
         self.names: frozenset[str] = frozenset(names)
         """The names that it uses."""
         for name in names if of is not None else ():
             _check_name(name, tuple(of or ()), text)
-        self.text: str = _text(self.body)
+        self.text: str = _text(checked)
         """Canonical: independent of white space, needless parentheses and the notation of numbers."""
         self.operations: int = _operations(self.body)
         """Each ``+ - * /``, comparison and function counts as one, ``**`` as its number of multiplications."""
@@ -108,6 +125,39 @@ def multiplications(exponent: float) -> int:
     return squarings + max(whole.bit_count() - 1, 0) + (exponent < 0)
 
 
+def expanded(node: ast.expr) -> ast.expr:
+    """Return a tree in which the short forms are what they stand for."""
+    return _Expanded().visit(node)  # type: ignore[no-any-return]
+
+
+class _Expanded(ast.NodeTransformer):
+    depth = 0
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        short = node.func.id if isinstance(node.func, ast.Name) and node.func.id in SHORT_FORMS else ""
+        if not short:
+            self.generic_visit(node)
+            return node
+        self.depth += 1
+        if self.depth > MAX_SHORT_FORMS:
+            raise ExpressionError(f"{short} stands too deep in other functions", "write what it stands for")
+        arguments = [self.visit(argument) for argument in node.args]
+        self.depth -= 1
+        names, text = SHORT_FORMS[short]
+        if len(arguments) != len(names):
+            raise ExpressionError(f"{short} takes {len(names)}", f"not {len(arguments)}")
+        values = dict(zip(names, arguments, strict=True))
+        return _Substituted(values).visit(ast.parse(text, mode="eval").body)  # type: ignore[no-any-return]
+
+
+class _Substituted(ast.NodeTransformer):
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._values.get(node.id, node)
+
+
 def _checked(node: ast.expr, names: dict[str, None], text: str) -> ast.expr:
     """Return the tree with numbers in canonical form, or raise an error for anything outside the grammar."""
 
@@ -117,7 +167,7 @@ def _checked(node: ast.expr, names: dict[str, None], text: str) -> ast.expr:
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
             return _number(value, text)
-        case ast.Name(id=name) if name not in FUNCTIONS:
+        case ast.Name(id=name) if name not in NAMES:
             names[name] = None
             return ast.Name(name)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -128,11 +178,10 @@ def _checked(node: ast.expr, names: dict[str, None], text: str) -> ast.expr:
             return ast.BinOp(child(left), ast.Pow(), _exponent(right, text))
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right=right):
             return ast.BinOp(child(left), node.op, child(right))
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
-            if len(arguments) != FUNCTIONS[name]:
-                raise ExpressionError(
-                    f"{name} takes {FUNCTIONS[name]} in {shown(text)}", f"not {len(arguments)}"
-                )
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in NAMES:
+            takes = FUNCTIONS[name] if name in FUNCTIONS else len(SHORT_FORMS[name][0])
+            if len(arguments) != takes:
+                raise ExpressionError(f"{name} takes {takes} in {shown(text)}", f"not {len(arguments)}")
             if name != "where":
                 return ast.Call(ast.Name(name), [child(item) for item in arguments], [])
             match arguments[0]:
@@ -141,8 +190,8 @@ def _checked(node: ast.expr, names: dict[str, None], text: str) -> ast.expr:
                     return ast.Call(ast.Name(name), [condition, child(arguments[1]), child(arguments[2])], [])
             part = ast.unparse(arguments[0])
             raise ExpressionError(f"{part!r} is no comparison in {shown(text)}", "write where(x > 0, a, b)")
-        case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
-            _check_name(name, tuple(FUNCTIONS), text, "function")
+        case ast.Call(func=ast.Name(id=name)) if name not in NAMES:
+            _check_name(name, NAMES, text, "function")
     part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
     raise ExpressionError(f"{shown(part)} is not allowed in {shown(text)}", USAGE)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,13 @@ def cuda_macro(name: str, text: str, of: tuple[str, ...]) -> str:
     return f"#define {name}({', '.join(of)}) ({body})"
 
 
-def cuda_magnitude(text: str, computed: Sequence[str] = ()) -> str:
+def cuda_magnitude(text: str, computed: Iterable[str] = ()) -> str:
     """Return an element expression's magnitude (``tuner.expressions.magnitudes``) as C++ over ``double`` variables.
 
     Args:
         text: the expression.
         computed: names that are no inputs but were computed, so that they have errors: the magnitude of ``n`` is the
-            variable ``n_magnitude``.
+            variable ``n_magnitude``. A mapping gives the number of operations of each, as C++.
     """
     expression = parse_element(text)
     recorder = _Recorder(expression, computed)
@@ -88,6 +88,9 @@ def _value(node: ast.expr, kind: str, variable: Callable[[str], str]) -> str:
             sign = COMPARE_SIGNS[type(condition.ops[0])]
             comparison = f"{run(condition.left)} {sign} {run(condition.comparators[0])}"
             return f"({comparison} ? {run(then)} : {run(otherwise)})"
+        case ast.Call(func=ast.Name(id="sigmoid"), args=[argument]):
+            exponential, one = "expf" if kind == "float" else "exp", literal(1.0, kind)
+            return f"({one} / ({one} + {exponential}(-{run(argument)})))"
         case ast.Call(func=ast.Name(id=name), args=arguments):
             function = _C_NAMES.get(name, name) + ("f" if kind == "float" else "")
             return f"{function}({', '.join(map(run, arguments))})"
@@ -153,9 +156,9 @@ class _Term:
 class _Recorder:
     """Records the rules of ``tuner.expressions.magnitudes`` as lines of C++, each value once."""
 
-    def __init__(self, expression: ElementExpression, computed: Sequence[str] = ()) -> None:
+    def __init__(self, expression: ElementExpression, computed: Iterable[str] = ()) -> None:
         self.lines: list[str] = []
-        self.computed = computed
+        self.computed = computed if isinstance(computed, Mapping) else dict.fromkeys(computed, "0.0")
         self._prefix = "e_"
         while any(name.startswith(self._prefix) for name in expression.names):
             self._prefix += "_"
@@ -164,6 +167,7 @@ class _Recorder:
             "where": self.where,
             "equal": lambda left, right: self.number(left).equals(right),
             "number": self.number,
+            "sigmoid": lambda a: self.write(f"1.0 / (1.0 + exp(-{self.number(a)}))"),
         }
 
     def write(self, code: str, kind: str = "double") -> _Term:
@@ -196,7 +200,8 @@ def _sized(node: ast.expr, recorder: _Recorder) -> Sized:
         case ast.Name(id=name):
             variable = _Term(name, recorder)
             if name in recorder.computed:
-                return Sized(variable, _Term(f"{name}_magnitude", recorder), False)
+                size, count = f"{name}_magnitude", f"({recorder.computed[name]})"
+                return Sized(variable, _Term(size, recorder), False, _Term(count, recorder))  # type: ignore[arg-type]
             return Sized(variable, functions["abs"](variable), True)
         case ast.UnaryOp(operand=operand):
             return magnitudes.negated(run(operand))

@@ -9,13 +9,14 @@ operations whose inputs are exact, computed in float32 in any allowed order of e
 which ``tuner.kernel.reference`` covers for up to 64 operations. It is true for inputs (error 0), and each rule carries
 it from the arguments to the result: sums add magnitudes, products multiply them, and the magnitude of another function
 ``f(a)`` is ``|f'(a)|`` times that of ``a``, plus a few times ``|f(a)|`` for the function's own error (CUDA
-C++ Programming Guide, "Mathematical Functions": at most 2 ulp of expf, logf, tanhf, sinf and cosf, 9 ulp of powf, none
-beyond rounding of sqrtf and division).
+C++ Programming Guide, "Mathematical Functions": at most 2 ulp of expf, logf, tanhf, erff, sinf and cosf, 9 ulp of powf,
+none beyond rounding of sqrtf and division).
 """
 
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ MAX_CONDITION = 2.0**14
 uncertain. The logarithm, the root or the inverse of such a value may be anything."""
 ANYTHING = 1e300
 """A magnitude that allows any error; infinite as float32."""
+SMALLEST_SIGMOID = 2.0**-128
+"""The largest of those that float32 computes as 0."""
 
 OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -144,8 +147,17 @@ def applied(name: str, arguments: tuple[Sized, ...], functions: Functions) -> Si
         magnitude = size * (3.0 + error)
     elif name == "log":
         magnitude = _with_condition(3.0 * size, 1.0, a, functions)
-    elif exact:  # sin, cos, tanh
+    elif (
+        name == "sigmoid"
+    ):  # 1 / (1 + expf(-a)): the roundings of three steps, and 0 where the exponential is infinite
+        magnitude = 7.0 * size + SMALLEST_SIGMOID / UNIT
+        if not exact:  # its slope is s (1 - s), and within the error of a at most twice that
+            magnitude = magnitude + a.magnitude * functions["minimum"](0.25, 2.0 * size * (1.0 - value))
+    elif exact:  # sin, cos, tanh, erf
         magnitude = 3.0 * size
+    elif name == "erf":  # 1.13 is 2 / sqrt(pi); an error of up to 1/4 in a brings it that much nearer to 0
+        near = functions["maximum"](functions["abs"](a.value) - 0.25, 0.0)
+        magnitude = 3.0 * size + a.magnitude * (1.13 * functions["exp"](-(near * near)))
     elif name == "tanh":
         slope = functions["minimum"](1.0, 2.0 * (1.0 - value * value))
         magnitude = 3.0 * size + a.magnitude * slope
@@ -193,8 +205,18 @@ def _numpy_power(base: Any, exponent: float) -> Any:
     return (base if base.dtype.kind == "c" else base.astype(np.float64)) ** exponent
 
 
+def _numpy_sigmoid(a: Any) -> Any:
+    return 1.0 / (1.0 + np.exp(-np.asarray(a)))
+
+
+ELEMENTWISE: Functions = {
+    **{name: getattr(np, name) for name in FUNCTIONS if hasattr(np, name)},
+    "erf": np.vectorize(math.erf, otypes=[np.float64]),
+    "sigmoid": _numpy_sigmoid,
+}
+"""The functions of ``tuner.expressions.elementwise`` for NumPy."""
 NUMPY: Functions = {
-    **{name: getattr(np, name) for name in FUNCTIONS},
+    **ELEMENTWISE,
     "equal": np.equal,
     "power": _numpy_power,
     "number": float,

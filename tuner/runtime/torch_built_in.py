@@ -39,18 +39,19 @@ def _saxpy(call: Differentiated) -> Sequence[Any]:
     return [grad * call.scalars["alpha"], grad]
 
 
-def _again(function: Callable[..., Any]) -> Formula:
+def _again(function: Callable[..., Any], factors: Sequence[str] = ()) -> Formula:
     """Return the formula of a kernel that computes a function of torch.
 
     Args:
         function: takes the inputs in float32, by name, the scalars and the options; returns the outputs.
+        factors: inputs that keep their dtype: those of a product, which float32 would slow down.
     """
 
     def formula(call: Differentiated) -> Sequence[Any]:
         again = torch.is_grad_enabled()
         with torch.enable_grad():
             floats = {
-                name: each.float() if each.is_floating_point() else each
+                name: each.float() if each.is_floating_point() and name not in factors else each
                 for name, each in zip(call.names, call.inputs, strict=True)
             }
             results = function(floats, call.scalars, call.options)
@@ -82,6 +83,13 @@ def _transform(
     tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
 ) -> Sequence[Any]:
     return [_element(options["op"], tensors, scalars, next(iter(tensors)))]
+
+
+def _linear(
+    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
+) -> Sequence[Any]:
+    x = (tensors["a"] @ tensors["b"]).float()
+    return [_element(options["op"], {**tensors, "x": x}, scalars, "x")]
 
 
 def _softmax(
@@ -128,6 +136,10 @@ _BUILT_IN = {
     "transform": (
         "out = op(x, y, z), element by element, with an expression of your own",
         Gradient(_again(_transform), keep_inputs),
+    ),
+    "linear": (
+        "C = op(A B), with bias, activation, scales or a residual before rounding",
+        Gradient(_again(_linear, ("a", "b")), keep_inputs),
     ),
     "reduce": ("sum, maximum or mean of an array", Gradient(_reduce, keep_all)),
     "softmax": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,8 +133,26 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.NotEq: operator.ne,
 }
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    name: getattr(torch, name)
-    for name in ("abs", "sqrt", "exp", "log", "tanh", "sin", "cos", "maximum", "minimum", "where")
+    **{
+        name: getattr(torch, name)
+        for name in (
+            "abs",
+            "sqrt",
+            "exp",
+            "log",
+            "tanh",
+            "erf",
+            "sigmoid",
+            "sin",
+            "cos",
+            "maximum",
+            "minimum",
+        )
+    },
+    **{name: getattr(torch, name) for name in ("where", "relu", "clamp")},
+    "silu": torch.nn.functional.silu,
+    "gelu": torch.nn.functional.gelu,
+    "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
 }
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.builtin_kernels import own_kernels
 from tests.commands import said_by
 from tests.inspect.check.planted import FILE_ALONE, Fault, findings, finds, planted
 from tuner.cli import check
@@ -262,7 +263,7 @@ def test_a_python_reference_is_run_and_its_faults_located(
 def test_lines_of_every_key_of_built_in_kernels() -> None:
     """A line that is given for a key has the key's name in it."""
     checked = 0
-    for kernel in builtin_kernels():
+    for kernel in own_kernels():
         file = find_kernel(kernel)
         text, data = file.read_text(), read_file(file).data
         lines = TomlLines(text, data)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.builtin_kernels import own_kernels
 from tests.commands import assert_refused, said_by
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel, write_kernel
@@ -32,7 +33,7 @@ from tuner.inspect.explain.code import facts_of, read_code
 from tuner.inspect.explain.explanation import explain as put_together
 from tuner.inspect.explain.sass import Kind
 from tuner.inspect.tools.nvidia import NVDISASM, find
-from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.report.configurations import ChosenConfiguration
 
@@ -141,7 +142,7 @@ def test_a_kernel_goes_by_the_name_in_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cc"), [(name, (75, 120)[turn % 2]) for turn, name in enumerate(builtin_kernels())]
+    ("name", "cc"), [(name, (75, 120)[turn % 2]) for turn, name in enumerate(own_kernels())]
 )
 def test_every_built_in_kernel_can_be_explained(name: str, cc: int) -> None:
     kernel, gpu = load_kernel(name), ARCHITECTURES[cc]

@@ -1,11 +1,11 @@
 """A kernel's TOML file as data, with the file beside it that has its initial configurations, and with variants that
-take over what another has: ``like = "wgmma"``."""
+take over what another has, ``like = "wgmma"``, as a whole file may: ``like = "gemm.toml"``."""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,25 +45,78 @@ def read_file(path: Path) -> KernelFile:
     Raises:
         KernelError: one cannot be read, or is no TOML.
     """
-    data = read_toml(path)
+    data = _read_whole(path)
     if not isinstance(name := data.get("initial"), str):
         return KernelFile(path, data)
-    beside = _beside(path, name)
+    beside = _beside(path, name, "initial", '[[initial]], or "NAME.initial.toml"')
     return KernelFile(path, data, KernelFile(beside, read_toml(beside)))
 
 
-def _beside(path: Path, name: str) -> Path:
+MAX_LIKE = 4
+"""Files of which each is like the next."""
+
+
+def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
+    """Return what a kernel's file holds, with what it takes over from the one that it is like.
+
+    Of each table the entries that it does not give are the other's, and ``false`` drops one; lists and values are given
+    as a whole. ``like = { file = "gemm.toml", arguments.c = ["bias"] }`` gives each launch that takes ``c`` further
+    arguments, behind its others.
+    """
+    own = read_toml(path)
+    if "like" not in own:
+        return own
+    top = Table(own, path.name)
+    like = {"file": given} if isinstance(given := top.get("like", (str, dict)), str) else given
+    table = Table(like, f"{path.name}: like")
+    file, more = table.get("file", str), table.get("arguments", dict, {})
+    table.only("file", "arguments")
+    if depth == MAX_LIKE:
+        top.fail(f"like = {file!r} goes on too long", f"have at most {MAX_LIKE} files")
+    base = _read_whole(_beside(path, file, "like", '"NAME.toml"'), depth + 1)
+    whole = {**base, **{key: value for key, value in own.items() if key != "like"}}
+    for key, taken in base.items():
+        given = own.get(key, {})
+        if key == "variants" and isinstance(given, dict):
+            both = Table({**taken, **given}, f"{path.name}: variants")
+            whole[key] = {
+                name: _merged(taken[name], both.table(name)) if name in taken and name in given else table
+                for name, table in both.data.items()
+                if table is not False
+            }
+        elif isinstance(taken, dict) and isinstance(given, dict):
+            whole[key] = _by_name(taken, Table(given, f"{path.name}: {key}"))
+    for name, further in more.items():
+        if not isinstance(further, list):
+            table.fail(f"arguments.{name} = {further!r}", 'list arguments, such as ["bias"]')
+        for launch in _launches(whole):
+            if name in launch["arguments"]:
+                launch["arguments"] = [*launch["arguments"], *further]
+    return whole
+
+
+def _launches(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the launches of a file's variants and of its reference, as far as they are tables."""
+    reference, variants = data.get("reference"), data.get("variants")
+    tables = [reference.get("cuda")] if isinstance(reference, dict) else []
+    for variant in variants.values() if isinstance(variants, dict) else ():
+        launches = variant.get("launches") if isinstance(variant, dict) else None
+        tables += launches if isinstance(launches, list) else ()
+    yield from (
+        table for table in tables if isinstance(table, dict) and isinstance(table.get("arguments"), list)
+    )
+
+
+def _beside(path: Path, name: str, key: str, example: str) -> Path:
     """Return the file that a kernel's file names, beside it or among the tuner's own."""
     candidates = [folder / name for folder in (path.parent, paths.search_spaces())]
     if not name.endswith(".toml"):
-        raise KernelError(
-            f"{path.name}: initial = {name!r} is no TOML file", 'write [[initial]], or "NAME.initial.toml"'
-        )
+        raise KernelError(f"{path.name}: {key} = {name!r} is no TOML file", f"write {example}")
     for candidate in candidates:
         if exists(candidate) and candidate.is_file():
             return candidate.resolve()
     raise KernelError(
-        f"{path.name}: initial = {name!r}: no such file", f"put it beside {path.name}, or correct the name"
+        f"{path.name}: {key} = {name!r}: no such file", f"put it beside {path.name}, or correct the name"
     )
 
 
