@@ -48,7 +48,6 @@ WORKERS = (
     "tuner.inspect.check.host_worker",
     "tuner.children.compile_worker",
     "tuner.database.sql",
-    "tuner.inspect.explain.code",
 )
 """They start no Python."""
 IMPORTED = (

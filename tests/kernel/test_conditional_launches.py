@@ -12,7 +12,7 @@ from tuner.children.compile_worker import Compiler
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
 from tuner.formats.t1 import t1_of
-from tuner.inspect.explain.code import CodeRequest, codes_of
+from tuner.inspect.explain.code import read_code
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
@@ -128,8 +128,8 @@ def test_a_parameter_may_decide(tmp_path: Path) -> None:
 def test_only_these_are_compiled(tmp_path: Path, columns: int, entries: list[str]) -> None:
     copying = kernel(tmp_path)
     problem = copying.problem({"columns": columns})
-    request = CodeRequest(copying.file, problem, GPU, Configuration.of("plain", {"width": 1}), None)
-    assert [item.entry for item in codes_of(request).launches] == entries
+    launches = read_code(copying, problem, GPU, Configuration.of("plain", {"width": 1}))
+    assert [item.entry for item in launches] == entries
 
 
 def test_a_bundle_checks_what_the_compiler_says_of_those_that_its_problem_has(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ class RenderRequest(Message, frozen=True):
     needs them; empty for those that the problem has."""
     candidate: str = ""
     """What computes the kernel in place of its variants (:mod:`tuner.kernel.candidates`); empty for these."""
+    listing: bool = False
+    """Give PTX and barriers, too, and no plan: to read the code, not for tuning. The cache has neither."""
 
 
 class SourceRequest(Message, frozen=True):
@@ -59,6 +61,10 @@ class Compilation(Record, frozen=True):
     cubins: tuple[bytes, ...] = ()
     entries: tuple[str, ...] = ()
     resources: tuple[Resources, ...] = ()
+    ptx: tuple[str, ...] = ()
+    """What ptxas made the cubins of; empty texts without a listing."""
+    barriers: tuple[int, ...] = ()
+    """Named barriers of a block; 0 without a listing."""
     implementation: str = ""
     """Digest of how the configuration computes (:mod:`tuner.kernel.identity`); empty for what did not render."""
     log: str = ""

@@ -74,6 +74,7 @@ class _Source:
     """Return a compiler's log with the template's lines."""
     cubin: bytes = b""
     """In place of what is compiled of the text."""
+    listing: bool = False
 
 
 class Compiler:
@@ -97,7 +98,7 @@ class Compiler:
         if changed:
             name = identity.kernel.file.name
             return Compilation(Status.COMPILE_ERROR, f"{name} or its templates {CHANGED}", changed=True)
-        if request.launches:
+        if request.launches or request.listing:
             return self._compile_all(request)
         try:
             plan = make_plan(identity.kernel, request.problem, gpu, request.configuration)
@@ -147,6 +148,8 @@ class Compiler:
             cubins=tuple(one.cubin for one in compiled),
             entries=tuple(one.entry for one in compiled),
             resources=tuple(one.resources for one in compiled),
+            ptx=tuple(one.ptx for one in compiled),
+            barriers=tuple(one.barriers for one in compiled),
             log="".join(f"{one.log}\n" for one in compiled) if log is None else log,
             compile_s=time.monotonic() - started,
         )
@@ -182,7 +185,7 @@ class Compiler:
                 configuration=configuration,
             )
             include = (launch.template.parent, *kernel.include)
-            yield _Source(text, entry, options, include, located)
+            yield _Source(text, entry, options, include, located, listing=request.listing)
 
     def _compile(self, source: _Source, arch: str) -> Cubin:
         """Compile a source, or take it from the cache; if the whole does not compile, what its kernel needs.
@@ -213,7 +216,7 @@ class Compiler:
         text, entry, options, include = source.text, source.entry, source.options, source.include
         headers = headers_of(text, include, entry, options)
         own = headers_digest(text, include) if self.cache is not None else None
-        if self.cache is None or own is None:
+        if self.cache is None or own is None or source.listing:
             return self._with_headers(source, arch, headers)
         used = compile_options(arch, options, include, headers)
         key = CubinCache.key(text, entry, used, nvrtc_version(), own + headers.digest)
@@ -233,7 +236,7 @@ class Compiler:
             except SourceRejected as error:
                 if "precompiled header" in error.log:
                     self.precompiled.refuse(file)
-        return compile_source(text, entry, arch, options, include, headers=headers)
+        return compile_source(text, entry, arch, options, include, listing=source.listing, headers=headers)
 
 
 def _given(source: _Source) -> Cubin:

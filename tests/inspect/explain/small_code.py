@@ -9,7 +9,8 @@ from tuner.inspect.tools.nvidia import NVDISASM, find
 
 def compiled(source: str, arch: str = "sm_80", name: str = "k") -> CodeFacts:
     """Compile source and read the code of one of its kernels."""
-    facts, note = facts_of(compile_source(source, name, arch), find(NVDISASM))
+    cubin = compile_source(source, name, arch)
+    facts, note = facts_of(cubin.cubin, cubin.entry, find(NVDISASM))
     assert facts is not None, note
     return facts
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from msgspec import structs
 
 from tuner.core.model import Configuration, Gpu, Problem, Resources
 from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, one_more, size_text
@@ -237,7 +236,7 @@ def test_arithmetic_has_no_advice_about_bytes() -> None:
 
 def test_code_that_could_not_be_read() -> None:
     read = launch()
-    unread = replace(read, code=structs.replace(read.code, facts=None), under_way=None)
+    unread = replace(read, code=replace(read.code, facts=None), under_way=None)
     names = {line.name for line in advise(explanation(unread))}
     assert "resident warps" in names and not any("flight" in name for name in names)
 

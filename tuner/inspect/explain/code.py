@@ -11,22 +11,19 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.children.compile_worker import in_template
-from tuner.children.limits import memory_limit
-from tuner.children.nvrtc import Cubin, SourceRejected, compile_source
-from tuner.core.errors import CompileError, KernelError
-from tuner.core.messages import Channel, Record, UnsendableError
-from tuner.core.model import Configuration, Gpu, Problem, Resources
-from tuner.core.processes import ChildDied, ParentPipe, ask_once, limit_memory
+from tuner.children.compilation import RenderRequest
+from tuner.children.compile_pool import CompilePool
+from tuner.core.errors import CompileError
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
+from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.inspect.explain.hot_path import InFlight, one_side, walk
 from tuner.inspect.explain.sass import GLOBAL, MEMORY, Instruction, Kind, loops, parse_sass
 from tuner.inspect.tools.nvidia import NVDISASM, ToolMissingError, find
-from tuner.kernel.load import read_kernel
-from tuner.kernel.options import options_of
-from tuner.kernel.render import render_launch
+from tuner.kernel.render import context, render_entry
 from tuner.kernel.spec import KernelSpec
 
 DEADLINE_S = 120.0
@@ -132,20 +129,8 @@ def _part(instructions: Iterable[Instruction]) -> Part:
     )
 
 
-# -- the child that compiles and reads
-
-
-class CodeRequest(Record, frozen=True):
-    """Compile every launch of a configuration, and read its code."""
-
-    kernel_file: Path
-    problem: Problem
-    gpu: Gpu
-    configuration: Configuration
-    nvdisasm: Path | None
-
-
-class LaunchCode(Record, frozen=True):
+@dataclass(frozen=True)
+class LaunchCode:
     """What was compiled for one launch."""
 
     name: str
@@ -161,17 +146,6 @@ class LaunchCode(Record, frozen=True):
     """Why the code was not read."""
 
 
-class Codes(Record, frozen=True):
-    """The launches in order; none, and why, where the configuration does not render or compile."""
-
-    launches: tuple[LaunchCode, ...] = ()
-    problem: str = ""
-    remedy: str = ""
-
-
-CODES: Channel[CodeRequest, Codes] = Channel(CodeRequest, Codes)
-
-
 def read_code(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
 ) -> tuple[LaunchCode, ...]:
@@ -180,51 +154,36 @@ def read_code(
     Raises:
         CompileError: it does not render or compile, or takes too long.
     """
+    request = RenderRequest(kernel.file, problem, gpu, configuration, listing=True)
+    with closing(CompilePool(1, deadline_s=DEADLINE_S)) as pool:
+        compiled = pool.compile(request)
+    if compiled.status is not Status.OK:
+        raise CompileError(f"{configuration} does not compile: {compiled.error}")
     try:
-        tool = find(NVDISASM)
+        nvdisasm = find(NVDISASM)
     except ToolMissingError:
-        tool = None
-    request = CodeRequest(kernel.file, problem, gpu, configuration, tool)
-    try:
-        codes = ask_once("tuner.inspect.explain.code", CODES, request, DEADLINE_S)
-    except ChildDied as death:
-        raise CompileError(f"the compiler process died ({death.reason})") from None
-    except UnsendableError as error:
-        raise CompileError(str(error)) from None
-    if codes is None:
-        raise CompileError(f"not compiled after {DEADLINE_S:g} s")
-    if codes.problem:
-        raise CompileError(f"{configuration} does not compile: {codes.problem}", codes.remedy)
-    return codes.launches
-
-
-# -- in that child
-
-
-def codes_of(request: CodeRequest) -> Codes:
-    """Compile every launch of a configuration, and read its code.
-
-    Raises:
-        CompileError, KernelError: it does not render or compile.
-    """
-    kernel = read_kernel(request.kernel_file)
-    problem, gpu, configuration = request.problem, request.gpu, request.configuration
-    launches = []
-    options = options_of(kernel, problem, gpu, configuration)
-    for launch in kernel.launches(problem, gpu, configuration):
-        source, entry = render_launch(kernel, launch, problem, gpu, configuration)
-        include = (launch.template.parent, *kernel.include)
-        try:
-            compiled = compile_source(source, entry, gpu.arch, options, include, listing=True)
-        except SourceRejected as error:
-            log = in_template(error.log, kernel, launch, problem, gpu, configuration)
-            raise SourceRejected(log) from None
-        facts, note = facts_of(compiled, request.nvdisasm)
-        strides = asks_for_grid(compiled.ptx, compiled.entry)
-        launches.append(
-            LaunchCode(entry, compiled.entry, compiled.resources, compiled.barriers, strides, facts, note)
+        nvdisasm = None
+    names = context(problem, gpu, configuration.values)
+    codes = zip(
+        kernel.launches(problem, gpu, configuration),
+        compiled.entries,
+        compiled.resources,
+        compiled.barriers,
+        compiled.ptx,
+        compiled.cubins,
+        strict=True,
+    )
+    return tuple(
+        LaunchCode(
+            render_entry(kernel, launch, names),
+            entry,
+            resources,
+            barriers,
+            asks_for_grid(ptx, entry),
+            *facts_of(cubin, entry, nvdisasm),
         )
-    return Codes(tuple(launches))
+        for launch, entry, resources, barriers, ptx, cubin in codes
+    )
 
 
 def asks_for_grid(ptx: str, entry: str) -> bool:
@@ -233,13 +192,13 @@ def asks_for_grid(ptx: str, entry: str) -> bool:
     return "%nctaid" in own
 
 
-def facts_of(compiled: Cubin, nvdisasm: Path | None) -> tuple[CodeFacts | None, str]:
+def facts_of(cubin: bytes, entry: str, nvdisasm: Path | None) -> tuple[CodeFacts | None, str]:
     """Return what the machine code says, or why it was not read."""
     if nvdisasm is None:
         return None, f"no nvdisasm, so the code was not read: {NVDISASM.source}"
     # A file in memory: whatever kills this process, none is left.
     with os.fdopen(os.memfd_create("cubin"), "wb") as file:
-        file.write(compiled.cubin)
+        file.write(cubin)
         file.flush()
         try:
             done = subprocess.run(
@@ -258,27 +217,9 @@ def facts_of(compiled: Cubin, nvdisasm: Path | None) -> tuple[CodeFacts | None, 
     if len(done.stdout) > MAX_TEXT_BYTES:
         return None, f"{len(done.stdout) >> 20} MiB of SASS are too long to be read"
     try:
-        return sass_facts(done.stdout.decode(errors="replace"), compiled.entry), ""
+        with time_limit(DEADLINE_S):
+            return sass_facts(done.stdout.decode(errors="replace"), entry), ""
+    except OutOfTimeError:
+        return None, f"{len(done.stdout) >> 20} MiB of SASS were not read in {DEADLINE_S:g} s"
     except ValueError as error:
         return None, str(error)
-
-
-def main() -> None:
-    """Answer one request."""
-    pipe = ParentPipe(CODES)
-    limit = memory_limit(1)
-    limit_memory(limit)
-    request = pipe.receive()
-    if request is None:
-        return
-    try:
-        reply = codes_of(request)
-    except (KernelError, CompileError) as error:
-        reply = Codes(problem=error.problem, remedy=error.remedy)
-    except MemoryError:
-        reply = Codes(problem="out of memory while rendering or compiling")
-    pipe.send(reply)
-
-
-if __name__ == "__main__":
-    main()
