@@ -9,7 +9,8 @@ import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -68,10 +69,11 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
             if error.problem.startswith("no "):  # there is no such file
                 raise
             unreadable = str(error)
-    with _Bench(asked, task) as bench:
-        judgement = bench.opened()
+    with ExitStack() as devices:
+        opened = partial(_opened, asked, task, devices)
+        judgement = opened()
         if asked.rounds_folder is not None:
-            verdict = _rounds(asked, judgement, bench.opened)
+            verdict = _rounds(asked, judgement, opened)
         elif candidate is None:
             record = candidate_record(asked.candidate, asked.candidate)
             verdict = judgement.refusal(record, "unreadable", unreadable)
@@ -110,28 +112,14 @@ def _problems(asked: JudgeArguments, kernel: KernelSpec) -> list[Problem]:
     return make_problems(kernel, texts)
 
 
-@dataclass
-class _Bench:
-    """The device of a command, which may be opened again."""
-
-    asked: JudgeArguments
-    task: Task
-    devices: ExitStack = field(default_factory=ExitStack)
-
-    def __enter__(self) -> _Bench:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.devices.close()
-
-    def opened(self) -> Judgement:
-        """Return what judges, on a new device."""
-        self.devices.close()
-        asked, tell = self.asked, say_nothing if self.asked.quiet else say
-        device = open_gpu(asked.device_name, self.task.kernel.name, asked.jobs, tell)
-        self.devices.callback(device.close)
-        seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
-        return Judgement(device, self.task, seed, tell)
+def _opened(asked: JudgeArguments, task: Task, devices: ExitStack) -> Judgement:
+    """Return what judges, on a new device; the one that was opened before is closed."""
+    devices.close()
+    tell = say_nothing if asked.quiet else say
+    device = open_gpu(asked.device_name, task.kernel.name, asked.jobs, tell)
+    devices.callback(device.close)
+    seed = secrets.randbelow(2**31) if asked.seed is None else asked.seed
+    return Judgement(device, task, seed, tell)
 
 
 def _rounds(asked: JudgeArguments, judgement: Judgement, opened: Callable[[], Judgement]) -> Verdict | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from tuner.core.conditions import Conditions
 from tuner.core.errors import UsageError
@@ -82,6 +82,40 @@ class Winner:
     def checked_against(self) -> str:
         """What results were compared with: ``reference``, or a key of :data:`RESERVATIONS`."""
         return next((one for one in RESERVATIONS if self.race.get("checked_against") == one), "reference")
+
+
+class StoredIncumbent(Struct, frozen=True):
+    """The best known before, as the race of a run has timed it."""
+
+    trial_id: int
+    time_ns: float
+    ratio: float
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    verdict: str = ""
+
+
+class StoredRace(Struct, frozen=True):
+    """What the database keeps of a race, as far as it is read."""
+
+    medians_ns: list[tuple[str, float]] = []
+    """Of the contestants, by their configurations as text."""
+    noise_floor: float | None = None
+    verdict: str = ""
+    rounds: int = 0
+    incumbent: StoredIncumbent | None = None
+    behind: float = 1.0
+    """The winner's time over that of the fastest finalist."""
+    warm_race: dict[str, Any] | None = None
+    """Of the race with warm caches: ``passed_over`` is what would have won without it; None if that is the winner."""
+
+    @classmethod
+    def of(cls, record: object) -> StoredRace:
+        """Return what a record says: nothing where another program has written something else."""
+        try:
+            return convert(record, cls)
+        except ValidationError:
+            return cls()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, Run
 from tuner.core.stats import equivalence_margin
 from tuner.database.database import Database
-from tuner.database.records import Filters, Selection, StoredWinner
+from tuner.database.records import Filters, Selection, StoredRace, StoredWinner
 from tuner.winners.current import Kernels
 
 
@@ -191,16 +191,9 @@ def _timed(stored: StoredWinner) -> list[_Timed]:
 
 
 def _of_race(record: object, configuration: Configuration, time_ns: float, speedup: float | None) -> _Timed:
-    race = record if isinstance(record, Mapping) else {}
-    medians, floor = race.get("medians_ns"), race.get("noise_floor")
-    race_ns = {
-        pair[0]: float(pair[1])
-        for pair in (medians if isinstance(medians, list) else [])
-        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str)
-        and isinstance(pair[1], int | float) and pair[1] > 0
-    }  # fmt: skip
-    noise_floor = float(floor) if isinstance(floor, int | float) else 0.0
-    return _Timed({str(configuration): time_ns, **race_ns}, time_ns, speedup, noise_floor)
+    race = StoredRace.of(record)
+    race_ns = {name: median_ns for name, median_ns in race.medians_ns if median_ns > 0}
+    return _Timed({str(configuration): time_ns, **race_ns}, time_ns, speedup, race.noise_floor or 0.0)
 
 
 REFERENCE_NOISE = 0.005

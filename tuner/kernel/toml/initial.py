@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.core.errors import ExpressionError, suggestion
+from tuner.core.errors import suggestion
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
-from tuner.expressions.elementwise import ElementExpression
 from tuner.kernel.spec import InitialSpec, MatmulSpec, ProposalSpec, StepSpec
 from tuner.kernel.toml.file import KernelFile
 from tuner.kernel.toml.table import (
@@ -24,6 +23,7 @@ from tuner.kernel.toml.table import (
     check_definitions,
     checked,
     dtype,
+    element_text,
     optional,
     read_definitions,
     unique,
@@ -293,10 +293,7 @@ def _narrowed(table: Table, name: str, given: Any, variant: VariantSpec) -> tupl
 def _option(table: Table, name: str, given: Any, names: Names) -> Value:
     table.require(name, names.options, f"options sets {name!r}")
     if name in names.elements:
-        try:
-            return ElementExpression(str(given), names.elements[name]).text
-        except ExpressionError as error:
-            table.fail(f"options.{name}: {error.problem}", error.remedy)
+        return element_text(table, f"options.{name}", given, names.elements[name])
     table.require(given, names.options[name], f"options.{name} = {given!r}")
     value: Value = given
     return value

@@ -24,6 +24,7 @@ from tuner.kernel.toml.table import (
     choice,
     constant,
     dtype,
+    element_text,
     expression,
     expressions,
     identifier,
@@ -140,21 +141,8 @@ def _options(problem: Table) -> tuple[dict[str, tuple[Value, ...]], dict[str, tu
             if identifier(inner, item) in elementwise.FUNCTIONS:
                 inner.fail(f"of names the function {item!r}", "rename the tensor")
         elements[name] = inner.done(tuple(of))
-        options[name] = (_element(inner, "expression", text, elements[name]),)
+        options[name] = (element_text(inner, "expression", text, elements[name]),)
     return options, elements
-
-
-def _element(table: Table, key: str, text: object, of: tuple[str, ...]) -> str:
-    """Return the canonical text of an element expression that uses at least one of some names."""
-    if not isinstance(text, str):
-        table.fail(f"{key} = {text!r} is not text", "write an element expression in quotes")
-    try:
-        element = elementwise.ElementExpression(text, of)
-    except ExpressionError as error:
-        table.fail(f"{key}: {error.problem}", error.remedy)
-    if not element.names:
-        table.fail(f"{key} = {text!r} uses none of its names", f"use at least one of {', '.join(of)}")
-    return element.text
 
 
 def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[str, Value]:
@@ -168,7 +156,7 @@ def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[st
             values[name] = _size(problem, what, value)
             continue
         if name in names.elements:
-            _element(problem, what, value, names.elements[name])
+            element_text(problem, what, value, names.elements[name])
         elif name in names.options or name in names.dtypes:
             choices = names.options[name] if name in names.options else names.dtypes[name]
             problem.require(

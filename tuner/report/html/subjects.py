@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Run, Trial
 from tuner.database.database import Database
-from tuner.database.records import Benchmark, Filters, StoredTrial, StoredWinner
+from tuner.database.records import Benchmark, Filters, StoredRace, StoredTrial, StoredWinner
 from tuner.report.tables import why_not_the_fastest
 
 MOST_DETAILED = 12
@@ -26,31 +26,6 @@ MOST_TRIALS, MOST_TOGETHER = 12_000, 8_000
 
 
 Row = TypeVar("Row", StoredTrial, StoredWinner, Benchmark)
-
-
-class StoredIncumbent(msgspec.Struct, frozen=True):
-    """The best known before, as the race of a run has timed it."""
-
-    trial_id: int
-    time_ns: float
-    ratio: float
-    ratio_low: float | None = None
-    ratio_high: float | None = None
-    verdict: str = ""
-
-
-class StoredRace(msgspec.Struct, frozen=True):
-    """What the database keeps of a race, as far as a page shows it."""
-
-    medians_ns: list[tuple[str, float]] = []
-    noise_floor: float | None = None
-    verdict: str = ""
-    rounds: int = 0
-    incumbent: StoredIncumbent | None = None
-    behind: float = 1.0
-    """The winner's time over that of the fastest finalist."""
-    warm_race: dict[str, Any] | None = None
-    """Of the race with warm caches: ``passed_over`` is what would have won without it; None if that is the winner."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +83,7 @@ class TunedProblem:
     @property
     def race(self) -> StoredRace:
         """What is known of the race: nothing where another program has written something else."""
-        try:
-            race = msgspec.convert(self.winner.winner.race if self.winner else {}, StoredRace)
-        except msgspec.ValidationError:
-            return StoredRace()
+        race = StoredRace.of(self.winner.winner.race if self.winner else {})
         before = race.incumbent
         of_before = (before.time_ns, before.ratio, before.ratio_low, before.ratio_high) if before else ()
         times = [time_ns for _, time_ns in race.medians_ns]
