@@ -17,13 +17,13 @@ from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.spec import InitialSpec, MatmulSpec, ProposalSpec, StepSpec
 from tuner.kernel.toml.file import KernelFile
+from tuner.kernel.toml.problem import element_text
 from tuner.kernel.toml.table import (
     Names,
     Table,
     check_definitions,
     checked,
     dtype,
-    element_text,
     optional,
     read_definitions,
     unique,

@@ -24,7 +24,6 @@ from tuner.kernel.toml.table import (
     choice,
     constant,
     dtype,
-    element_text,
     expression,
     expressions,
     identifier,
@@ -143,6 +142,19 @@ def _options(problem: Table) -> tuple[dict[str, tuple[Value, ...]], dict[str, tu
         elements[name] = inner.done(tuple(of))
         options[name] = (element_text(inner, "expression", text, elements[name]),)
     return options, elements
+
+
+def element_text(table: Table, key: str, text: object, of: tuple[str, ...]) -> str:
+    """Return the canonical text of an element expression that uses at least one of some names."""
+    if not isinstance(text, str):
+        table.fail(f"{key} = {text!r} is not text", "write an element expression in quotes")
+    try:
+        element = elementwise.ElementExpression(text, of)
+    except ExpressionError as error:
+        table.fail(f"{key}: {error.problem}", error.remedy)
+    if not element.names:
+        table.fail(f"{key} = {text!r} uses none of its names", f"use at least one of {', '.join(of)}")
+    return element.text
 
 
 def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[str, Value]:

@@ -17,7 +17,6 @@ from typing import Any, NoReturn, TypeVar
 from tuner.core.errors import ExpressionError, KernelError, suggestion
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
-from tuner.expressions.elementwise import ElementExpression
 from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.variant_spec import RESOURCE_NAMES, own_first
@@ -367,19 +366,6 @@ class _Replaced(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         text = self._definitions.get(node.id)
         return node if text is None else parse(text).syntax
-
-
-def element_text(table: Table, key: str, text: object, of: tuple[str, ...]) -> str:
-    """Return the canonical text of an element expression that uses at least one of some names."""
-    if not isinstance(text, str):
-        table.fail(f"{key} = {text!r} is not text", "write an element expression in quotes")
-    try:
-        element = ElementExpression(text, of)
-    except ExpressionError as error:
-        table.fail(f"{key}: {error.problem}", error.remedy)
-    if not element.names:
-        table.fail(f"{key} = {text!r} uses none of its names", f"use at least one of {', '.join(of)}")
-    return element.text
 
 
 def exists(path: Path) -> bool:
