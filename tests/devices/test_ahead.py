@@ -12,8 +12,10 @@ from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, scale_kernel
 from tests.sessions import plain
 from tuner.children.compilation import Compilation
-from tuner.core.model import Configuration, Status, Trial
+from tuner.children.measuring import Measured
+from tuner.core.model import Configuration, Measurement, Status, Trial
 from tuner.devices.local import LocalDevice
+from tuner.devices.requests import measurement_of
 from tuner.devices.submissions import Prefetches
 
 
@@ -141,3 +143,9 @@ def test_what_is_dropped_before_it_is_compiled_is_neither_measured_nor_answered(
     local.submit(3, plain(128))
     assert answer_of(local).number == 3
     assert local.collect(0.2) == []
+
+
+def test_samples_for_which_nothing_waited_are_none_of_a_candidates_seconds() -> None:
+    """They are taken while the compilers are behind, and said that these had time to spare."""
+    answer = Measured(Measurement(Status.OK), (1.0, 3.0), refined_s=1.5)
+    assert measurement_of(answer).measure_s == 0.5

@@ -251,7 +251,7 @@ class Measurement:
     verification: Verification | None = None
     tags: tuple[str, ...] = ()
     measure_s: float = 0.0
-    """Seconds for which this candidate occupied the GPU: verification, timing and deliberate pauses."""
+    """Seconds of verification, timing and deliberate pauses, without samples for which nothing waited."""
     sm_clock_hz: float = 0.0
     """Mean over the timed groups, counted on the GPU; 0 if not counted."""
     capped_samples: int = 0

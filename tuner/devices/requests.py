@@ -268,11 +268,11 @@ def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:
 
 
 def measurement_of(answer: Measured | Unanswered) -> Measurement:
-    """Return what became of a candidate."""
+    """Return what became of a candidate, and what that took beside samples for which nothing waited."""
     if isinstance(answer, Unanswered):  # where no process starts any more, that is not the candidate's doing
         return Measurement(Status.UNVERIFIED if answer.fatal else answer.status, error=answer.error)
     began, ended = answer.span or (0.0, 0.0)
-    return replace(answer.measurement, measure_s=ended - began)
+    return replace(answer.measurement, measure_s=ended - began - answer.refined_s)
 
 
 def set_up(
