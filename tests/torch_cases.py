@@ -67,8 +67,9 @@ class OperatorCase:
         return made
 
     def function(self, operator: Any) -> Callable[..., Any]:
-        """Return what is called of an operator."""
-        return getattr(operator, self.method) if self.method else operator
+        """Return what is called of an operator; several outputs are joined along the heads."""
+        called = getattr(operator, self.method) if self.method else operator
+        return (lambda *inputs: torch.cat(called(*inputs), 1)) if self.kernel == "rope" else called
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -93,6 +94,12 @@ def _last_first(x: Any) -> Any:
 
 def _linear(a: Any, b: Any, bias: Any, residual: Any) -> Any:
     return 0.5 * (a @ b) + bias + 2 * residual
+
+
+def _rotated(q: Any, k: Any, cosine: Any, sine: Any) -> Any:
+    x, y = torch.cat([q, k], 1).chunk(2, -1)
+    cosine, sine = cosine[:, None], sine[:, None]
+    return torch.cat([x * cosine - y * sine, y * cosine + x * sine], -1)
 
 
 def _sum(x: Any) -> Any:
@@ -203,6 +210,10 @@ def cases(
         OperatorCase(
             "permute", dict(zip("abc", axes, strict=True)), (axes,), _last_first, (1, 1), [{"axes": "cab"}],
             name="permute",
+        ),
+        OperatorCase(
+            "rope", {"tokens": m, "q_heads": 3, "k_heads": 2, "pairs": k},
+            ((m, 3, 2 * k), (m, 2, 2 * k), (m, k), (m, k)), _rotated, (2, 2, 2, 10, 10), name="rope",
         ),
     ]  # fmt: skip
     for layout, axis in (("nml", 1), ("mnl", 0)):

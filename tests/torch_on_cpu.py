@@ -61,6 +61,15 @@ def permute(tensors: Mapping[str, Any], axes: str, **_: Any) -> None:
     tensors["out"].copy_(tensors["x"].permute(["abc".index(axis) for axis in axes]))
 
 
+def rope(tensors: Mapping[str, Any], style: str, **_: Any) -> None:
+    cosine, sine = (tensors[name].double()[:, None] for name in ("cosine", "sine"))
+    for name in "qk":
+        x, out = tensors[name].double(), tensors[f"{name}_out"]
+        first, second = x.chunk(2, -1) if style == "half" else (x[..., ::2], x[..., 1::2])
+        rotated = [first * cosine - second * sine, second * cosine + first * sine]
+        out.copy_(torch.cat(rotated, -1) if style == "half" else torch.stack(rotated, -1).flatten(2))
+
+
 def transform(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
     tensors["out"].copy_(_element(op, tensors))
 

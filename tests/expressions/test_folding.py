@@ -78,7 +78,9 @@ def test_every_condition_of_a_built_in_kernel_has_the_value_it_had(name: str) ->
                 assert _holds(fold(condition, known), names) is expected, condition.text
             for launch in variant.launches:
                 for item in (*launch.grid, *launch.block, launch.shared_bytes):
-                    assert _value(fold(item, known), names) == _exact(item, names), item.text
+                    exact = _exact(item, names)
+                    beyond = exact is not None and exact >= 2**63  # no grid; a bundle's integers end there
+                    assert beyond or _value(fold(item, known), names) == exact, item.text
     assert seen == {True, False}
 
 

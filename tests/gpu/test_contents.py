@@ -24,6 +24,9 @@ SMALL = {
     "a": 24,
     "b": 40,
     "c": 264,
+    "q_heads": 8,
+    "k_heads": 2,
+    "pairs": 64,
 }
 LONGS = {"x": ("int64", "long long", ""), "y": ("int64", "long long", "output")}
 Tensors = dict[str, tuple[str, str, str]]

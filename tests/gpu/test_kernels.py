@@ -66,6 +66,20 @@ SIZES = {
             *[(1000, 1, 3), (2, 3001, 16)],
         ]
     ],
+    "rope": [
+        {"tokens": tokens, "q_heads": q_heads, "k_heads": k_heads, "pairs": pairs}
+        for tokens, q_heads, k_heads, pairs in [
+            *[
+                (1, 1, 1, 1),
+                (3, 5, 2, 7),
+                (17, 32, 8, 64),
+                (129, 3, 3, 40),
+                (1000, 1, 7, 33),
+                (64, 128, 1, 32),
+            ],
+            *[(4097, 8, 8, 4)],
+        ]
+    ],
     "gemm": [
         {"m": m, "n": n, "k": k}
         for m, n, k in [

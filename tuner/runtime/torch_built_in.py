@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from ..core.errors import CallError
 from .entries import Manifest
 from .torch_gradients import (
     Differentiated,
     Formula,
     Gradient,
+    Needs,
     evaluate_element,
     keep_all,
     keep_inputs,
@@ -130,6 +132,31 @@ def _permute(call: Differentiated) -> Sequence[Any]:
     return [call.grads[0].permute([axes.index(axis) for axis in "abc"])]
 
 
+def _keep_angles(needs: Needs) -> Needs:
+    """Return what is kept for a rotation: what decides its angles, and for the gradients of tables all inputs."""
+    return [needs[2] or needs[3], needs[2] or needs[3], True, True, False]
+
+
+def _rope(call: Differentiated) -> Sequence[Any]:
+    """Return the gradients: those of q and k are the same rotation by the negative angles."""
+    q, k, first, second = call.inputs
+    if call.options["angles"] != "table":
+        if call.needs[3]:
+            raise CallError("rope has no gradient for its frequencies", "pass them without requires_grad")
+        return [*call.again(*call.grads, -first, second), None, None]
+    tables: list[Any] = [None, None]
+    if call.needs[2] or call.needs[3]:
+        (x, y), (of_x, of_y) = (_of_pairs(both, call.options["style"]) for both in ((q, k), call.grads))
+        tables = [(of_x * x + of_y * y).sum(1), (of_y * x - of_x * y).sum(1)]
+    return [*call.again(*call.grads, first, -second), *tables]
+
+
+def _of_pairs(tensors: Sequence[Any], style: str) -> tuple[Any, Any]:
+    """Return the first and the second elements of pairs, of the heads of all tensors, in float32."""
+    joined = torch.cat(list(tensors), 1).float()
+    return joined.chunk(2, -1) if style == "half" else (joined[..., ::2], joined[..., 1::2])
+
+
 _BUILT_IN = {
     "vector_add": ("c = a + b, element by element", Gradient(_vector_add, keep_none)),
     "saxpy": ("y = alpha x + y, in place", Gradient(_saxpy, keep_none)),
@@ -151,6 +178,7 @@ _BUILT_IN = {
         "three axes in another order: x [a, b, c] as [b, a, c], ...",
         Gradient(_permute, keep_none),
     ),
+    "rope": ("rotary position embedding of q and k", Gradient(_rope, _keep_angles)),
     "mean_matvec": ("y_n = W mean_m x_nm, for groups of vectors", Gradient(_mean_matvec, keep_inputs)),
 }
 """By name, with the summary: a kernel of one's own may have the same name."""

@@ -29,6 +29,7 @@ class Differentiated:
         needs: which inputs need a gradient.
         scalars: what was passed, or else the kernel's own.
         options: of the computation.
+        again: the operator itself.
     """
 
     grads: tuple[Any, ...]
@@ -40,6 +41,7 @@ class Differentiated:
     needs: tuple[bool, ...]
     scalars: Mapping[str, float]
     options: Mapping[str, Any]
+    again: Callable[..., Any]
 
 
 Formula = Callable[[Differentiated], Sequence[Any]]

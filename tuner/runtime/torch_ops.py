@@ -287,7 +287,9 @@ def _define(
         inputs, outputs = saved[: len(dtypes)], saved[len(dtypes) :]
         names, scalars, options = described(dtypes, shapes, ctx.named)
         needs = ctx.needs_input_grad[2:]
-        call = Differentiated(grads, names, inputs, outputs, dtypes, shapes, needs, scalars, options)
+        call = Differentiated(
+            grads, names, inputs, outputs, dtypes, shapes, needs, scalars, options, overload
+        )
         return (None, None, *gradient.formula(call))
 
     function: Any = type(
