@@ -11,7 +11,18 @@ from tuner.devices.local import LocalDevice
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.space import SearchSpace
 
-SMALL = {"m": 65, "n": 33, "k": 129, "rows": 37, "batch": 3, "b": 70, "c": 129, "q_heads": 5, "k_heads": 3, "pairs": 33}
+SMALL = {
+    "m": 65,
+    "n": 33,
+    "k": 129,
+    "rows": 37,
+    "batch": 3,
+    "b": 70,
+    "c": 129,
+    "q_heads": 5,
+    "k_heads": 3,
+    "pairs": 33,
+}
 
 
 @pytest.mark.parametrize("name", builtin_kernels())
