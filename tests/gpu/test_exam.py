@@ -80,6 +80,11 @@ ATTACKS = {
     "another_shape.py": "launch_error",
     "raises.py": "launch_error",
     "synchronises.py": "launch_error",
+    "beyond_shared.cu": "wrong_result memory_fault",
+    "sets_l2_aside.py": "launch_error",
+    "returns_its_input.py": "wrong_result",
+    "cupy_stash.py": "repeats too_fast wrong_result wrong_after_timing clock_mismatch tampers",
+    "cupy_host_function.py": "launch_error",
 }
 """The reasons that an attack may be refused for."""
 HONEST = (

@@ -61,6 +61,7 @@ def capture(context: Context, calls: Sequence[Call]) -> Captured:
                 for call in calls:
                     call()
             context.synchronize()
+            _require_whole_cache(context)
             captured = Captured(context, *calls, library=library, memory=memory)
             stream = int(context.stream)
             captured.take([returned(call.value, call.outputs, stream, text) for call in calls])
@@ -207,14 +208,29 @@ def _with_driver(context: Context, call: Callable[[], None]) -> Any:
     return check(cu.cuStreamEndCapture(context.stream))
 
 
+def _require_whole_cache(context: Context) -> None:
+    if context.set_aside:
+        raise TunerError("it sets a part of the L2 aside", "what lies there would outlast the flush")
+
+
 def _require_work(graph: Any) -> None:
     _, count = check(cu.cuGraphGetNodes(graph, 0))
     if not count:
         raise TunerError(
             "it queues nothing on the current stream", "it must not use the default stream or one of its own"
         )
-    nodes, _ = check(cu.cuGraphGetNodes(graph, count))
-    kinds = {int(check(cu.cuGraphNodeGetType(node))) for node in nodes}
+    kinds = set(_kinds_in(graph, count))
     # Memory nodes are refused in child graphs (CUDA C++ Programming Guide, Graph Memory Nodes).
-    if int(cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_ALLOC) in kinds:
+    if cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_MEM_ALLOC in kinds:
         raise TunerError("it takes memory with cudaMallocAsync while it runs", "have it do so before")
+    if cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_HOST in kinds:  # which may do anything, in any launch
+        raise TunerError("it calls a function of the host while it runs", "have it work on the GPU alone")
+
+
+def _kinds_in(graph: Any, count: int) -> Iterator[Any]:
+    """Yield the type of each node of a graph, and of the graphs in it."""
+    for node in check(cu.cuGraphGetNodes(graph, count))[0]:
+        yield (kind := check(cu.cuGraphNodeGetType(node)))
+        if kind == cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH:
+            inner = check(cu.cuGraphChildGraphNodeGetGraph(node))
+            yield from _kinds_in(inner, check(cu.cuGraphGetNodes(inner, 0))[1])

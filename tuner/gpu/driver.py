@@ -100,6 +100,12 @@ class Context:
         self.stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
         self.cluster_orders = Observed()
 
+    @property
+    def set_aside(self) -> int:
+        """Bytes of the L2 that a call has set aside, for lines that survive the flush."""
+        error, size = cu.cuCtxGetLimit(cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
+        return 0 if int(error) else int(size)  # GPUs before 8.0 have none
+
     def attribute(self, kind: Any) -> int:
         """Read a device attribute."""
         return attribute_of(self.device, kind)

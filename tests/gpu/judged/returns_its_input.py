@@ -1,0 +1,2 @@
+def candidate(x):
+    return x.mul_(x + 1.0)
