@@ -5,12 +5,21 @@
 Each problem is tuned from scratch (`tune`), then its winner races what it is compared with (`tune bench`): on the same
 buffers, in the same graphs, in shuffled rounds. Needs torch, and nvcc or a built library for Thrust and CUB
 (``scripts/rivals/cccl.py``).
+
+With ``--drawn SEED`` the kernels are those of models, at shapes drawn by the seed, beside torch, torch.compile and a
+copy of the same bytes; the evidence is models.txt and models.json:
+
+    scripts/run python scripts/teaching.py --drawn 1 --shapes 8 --kernels transpose,permute,rope
 """
 
 from __future__ import annotations
 
 import json
+import math
+import random
+import statistics
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +32,8 @@ from scripts.page_figures.evidence import us
 HERE = Path(__file__).resolve().parent
 CCCL = HERE / "rivals" / "cccl.py"
 READ_PASS = HERE / "rivals" / "read_pass.cu"
+COPY_PASS = HERE / "rivals" / "copy_pass.cu"
+MODELS = HERE / "rivals" / "models.py"
 SEARCH_S = 2.5
 """For one problem: some hundred configurations, where one takes less than a millisecond."""
 
@@ -85,6 +96,55 @@ CASES = [
 ]
 
 
+Drawn = tuple[str, str, tuple[str, ...]]
+"""Sizes, the name of torch's function in :data:`MODELS`, and options."""
+
+
+def extent(rng: random.Random, least: int, most: int, multiple: int = 8) -> int:
+    """Return a size, of which each order of magnitude is as likely; one of four is no multiple."""
+    size = round(math.exp(rng.uniform(math.log(least), math.log(most))))
+    return size if rng.random() < 0.25 else max(size // multiple, 1) * multiple
+
+
+def drawn_transpose(rng: random.Random, _number: int) -> Drawn:
+    rows, columns = extent(rng, 256, 16384), extent(rng, 128, 16384)
+    batch = max(1, min(rng.choice((1, 1, 8, 64)), 2**28 // (rows * columns)))
+    return f"batch={batch},rows={rows},columns={columns}", "transpose", ()
+
+
+def drawn_permute(rng: random.Random, number: int) -> Drawn:
+    axes = ("bac", "cba", "acb", "cab", "bca")[number % 5]
+    a, b, c = extent(rng, 256, 8192), extent(rng, 16, 128), extent(rng, 32, 1024)
+    return f"a={a},b={b},c={c}", f"permute_{axes}", (f"axes={axes}",)
+
+
+def drawn_rope(rng: random.Random, number: int) -> Drawn:
+    style = ("half", "interleaved")[number % 2]
+    q_heads, k_heads = rng.choice(((32, 8), (32, 32), (64, 8), (16, 16)))
+    sizes = f"tokens={extent(rng, 256, 32768)},q_heads={q_heads},k_heads={k_heads},pairs={rng.choice((32, 48, 64))}"
+    return sizes, f"rope_{style}", (f"style={style}",)
+
+
+DRAWN: dict[str, Callable[[random.Random, int], Drawn]] = {
+    "transpose": drawn_transpose,
+    "permute": drawn_permute,
+    "rope": drawn_rope,
+}
+
+
+def drawn_cases(seed: int, count: int) -> list[Case]:
+    """Return a case for each shape that a seed draws of each kernel of models, in two dtypes in turn."""
+    cases = []
+    for kernel, draw in DRAWN.items():
+        rng = random.Random(f"{seed} {kernel}")
+        for number in range(count):
+            sizes, function, options = draw(rng, number)
+            against = tuple(f"{MODELS}:{function}_{how}" for how in ("eager", "compiled"))
+            dtype = ("bfloat16", "float32")[number // 2 % 2]
+            cases.append(Case(kernel, dtype, (sizes,), ("default", *against), options, trials=100))
+    return cases
+
+
 def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[str, Any]]:
     """Tune and compare one case; give a row for each problem and baseline."""
     what = ["--kernel", case.kernel, "--dtype", case.dtype]
@@ -92,7 +152,7 @@ def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[
     what += [word for problem in case.problems for word in ("--problem", problem)]
     seconds = str(SEARCH_S * case.patience)
     tune(*what, "--trials", str(trials or case.trials), "--time", seconds, "--db", str(db))
-    passes = read_passes() if case.kernel == "mean_matvec" else []
+    passes = read_passes() if case.kernel == "mean_matvec" else copy_passes(case.kernel)
     against = [word for baseline in (*case.baselines, *passes) for word in ("--against", baseline)]
     said, _ = tune("bench", *what, *against, "--rounds", str(rounds), "--db", str(db), "--json")
     found = json.loads(said or "[]")
@@ -116,6 +176,25 @@ def read_passes() -> list[str]:
     return [f"{READ_PASS}:{launch}(x, y, int64({vectors}))" for launch in launches]
 
 
+def copy_passes(kernel: str) -> list[str]:
+    """Return launches that copy the bytes of a kernel that moves them; the fastest counts."""
+    pairs = {
+        "transpose": (("x", "out", "batch * rows * columns"), ("x", "out", "0")),
+        "permute": (("x", "out", "a * b * c"), ("x", "out", "0")),
+        "rope": (
+            ("q", "q_out", "2 * tokens * q_heads * pairs"),
+            ("k", "k_out", "2 * tokens * k_heads * pairs"),
+        ),
+    }.get(kernel, ())
+    vectors = [f"({count}) * itemsize(input) // 16" for *_, count in pairs]
+    named = [f"{x}, {out}, int64({count})" for (x, out, _), count in zip(pairs, vectors, strict=True)]
+    return [
+        f"{COPY_PASS}:copy_tiles<{items}><<<ceil_div({' + '.join(vectors)}, {256 * items}), 256>>>({', '.join(named)})"
+        for items in (1, 4)
+        if named
+    ]
+
+
 def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]]:
     """Flatten one bench."""
     entries = [
@@ -123,7 +202,7 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
         for one in bench["contestants"]
     ]
     best = next(entry for entry in entries if entry["contestant"] == "best")
-    reads = [one for one in entries if one["contestant"].startswith("read_")]
+    reads = [one for one in entries if one["contestant"].startswith(("read_", "copy_"))]
     reads.sort(key=lambda one: one["time_ns"])
     common = {
         "kernel": case.kernel,
@@ -143,7 +222,7 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
         if entry is best or entry in reads[1:]:
             continue
         if entry in reads:
-            entry = {**entry, "contestant": "read pass"}
+            entry = {**entry, "contestant": f"{entry['contestant'].split('_')[0]} pass"}
         ratios = {name: entry[name] for name in ("ratio", "ratio_low", "ratio_high", "verdict")}
         found.append({**common, "rival": entry["contestant"], "rival_ns": entry["time_ns"], **ratios})
     return found
@@ -163,10 +242,20 @@ def table(found: list[dict[str, Any]]) -> str:
     return f"{'; '.join(where)}, {today()}\n\n{evidence.table([head, *lines])}"
 
 
-def place(row: dict[str, Any]) -> int:
+def means(found: list[dict[str, Any]]) -> str:
+    """Return the geometric mean over each baseline of each kernel, with the least."""
+    lines = [["kernel", "baseline", "shapes", "mean", "least"]]
+    for kernel, rival in dict.fromkeys((row["kernel"], row["rival"]) for row in found):
+        ratios = [row["ratio"] for row in found if (row["kernel"], row["rival"]) == (kernel, rival)]
+        mean = statistics.geometric_mean(ratios)
+        lines.append([kernel, rival, str(len(ratios)), f"{mean:.3f}", f"{min(ratios):.3f}"])
+    return evidence.table(lines)
+
+
+def place(row: dict[str, Any], cases: Sequence[Case]) -> int:
     """Return where a row stands: in the order of the cases."""
     known = [
-        (case.kernel, case.dtype, list(case.options), problem) for case in CASES for problem in case.problems
+        (case.kernel, case.dtype, list(case.options), problem) for case in cases for problem in case.problems
     ]
     return known.index((row["kernel"], row["dtype"], row["options"], row["problem"]))
 
@@ -175,6 +264,8 @@ def main() -> None:
     options = harness.parser(__doc__)
     add = options.add_argument
     add("--out", type=Path, help="Folder for teaching.txt and teaching.json.")
+    add("--drawn", type=int, metavar="SEED", help="Kernels of models, at shapes drawn by this seed.")
+    add("--shapes", type=int, default=8, help="Of each kernel that are drawn.")
     add(
         "--kernels", type=listed(), default="", help="Only these, with commas between; the others' rows stay."
     )
@@ -188,6 +279,8 @@ def main() -> None:
     add("--rounds", type=int, default=60)
     add("--db", type=Path, default=Path("teaching.db"))
     given = options.parse_args()
+    name = "teaching" if given.drawn is None else "models"
+    every = CASES if given.drawn is None else drawn_cases(given.drawn, given.shapes)
     sizes = [size for size in given.problems.split(";") if size]
     cases = [
         replace(
@@ -196,21 +289,23 @@ def main() -> None:
             patience=case.patience * given.patience,
             trials=round(case.trials * given.patience),
         )
-        for case in CASES
+        for case in every
         if not given.kernels or case.kernel in given.kernels
     ]
     cases = [case for case in cases if case.problems]
     again = {(case.kernel, problem) for case in cases for problem in case.problems}
     found: list[dict[str, Any]] = []
-    if given.out and (given.out / "teaching.json").exists():
-        kept = json.loads((given.out / "teaching.json").read_text())
+    if given.out and (given.out / f"{name}.json").exists():
+        kept = json.loads((given.out / f"{name}.json").read_text())
         found += [row for row in kept if (row["kernel"], row["problem"]) not in again]
     begun = time.monotonic()
     for case in cases:
         found += measure(case, given.trials, given.rounds, given.db)
-        found.sort(key=place)
-        harness.write(given.out, "teaching", found, table(found))
+        found.sort(key=lambda row: place(row, every))
+        harness.write(given.out, name, found, table(found))
     print(table(found))
+    if given.drawn is not None:
+        print(f"\n{means(found)}")
     print(f"\n{time.monotonic() - begun:.0f} s")
 
 

@@ -9,13 +9,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tuner.gpu.arrays import DeviceArray, TensorView
 from tuner.kernel.baselines import parse_baseline
 from tuner.kernel.functions import BaselineKind, arguments_for, load_function
 from tuner.kernel.load import load_kernel
+from tuner.kernel.reference import numpy_of
+from tuner.kernel.roofline import ARCHITECTURES
 
+GPU = ARCHITECTURES[90]
 SCRIPT = Path(__file__).parents[2] / "scripts" / "rivals" / "cccl.py"
 RIVALS = {
     "thrust_vector_add": "vector_add",
@@ -120,3 +124,29 @@ def test_without_nvcc_it_says_so_in_one_line(
     ):
         cccl.build(tmp_path / "there", 90)
     assert not list((tmp_path / "there").iterdir())
+
+
+MODELS = SCRIPT.with_name("models.py")
+
+
+@pytest.mark.parametrize("kernel_name", ["transpose", "permute", "rope"])
+def test_what_torch_does_for_models_is_what_their_kernels_do(kernel_name: str) -> None:
+    torch = pytest.importorskip("torch")
+    load_function(f"{kernel_name}_eager" if kernel_name == "transpose" else "permute_bac_eager", MODELS)
+    module = sys.modules["baseline_models"]
+    kernel, rng = load_kernel(kernel_name), np.random.default_rng(0)
+    for axes in kernel.options.get("axes", kernel.options.get("style", ("",))):
+        options = {name: axes for name in ("axes", "style") if name in kernel.options}
+        problem = kernel.problem(
+            {size: 3 + i for i, size in enumerate(kernel.sizes)}, {"": "float32"}, options
+        )
+        names, function = kernel.environment(problem, GPU), f"{kernel_name}_{axes}".rstrip("_")
+        inputs = {
+            tensor.name: rng.standard_normal([int(dim.evaluate(names)) for dim in tensor.shape])
+            for tensor in kernel.present(problem).values()
+            if tensor.role == "input"
+        }
+        found = getattr(module, f"{function}_eager")(**{k: torch.from_numpy(v) for k, v in inputs.items()})
+        results = found if isinstance(found, tuple) else (found,)
+        for made, right in zip(results, numpy_of(kernel, problem).values(), strict=True):
+            np.testing.assert_allclose(made.numpy(), right.evaluate({**problem.sizes, **inputs})[0])
