@@ -28,6 +28,7 @@ class OperatorCase:
         columns: inputs that are column-major.
         method: of the operator: it itself, or ``linear``.
         made: makes the inputs that are no normal numbers, by number.
+        joined: the axis along which several outputs are joined.
         sizes_of: the sizes of the terms of the result and of each gradient, where the function of absolute values does
             not give them: from weights and inputs.
     """
@@ -42,6 +43,7 @@ class OperatorCase:
     method: str = ""
     name: str = field(default="")
     made: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
+    joined: int | None = None
     sizes_of: Callable[..., Sequence[Any]] | None = None
 
     def problems(self, dtype: str) -> tuple[KernelSpec, list[Problem]]:
@@ -67,9 +69,9 @@ class OperatorCase:
         return made
 
     def function(self, operator: Any) -> Callable[..., Any]:
-        """Return what is called of an operator; several outputs are joined along the heads."""
+        """Return what is called of an operator; several outputs are joined along an axis."""
         called = getattr(operator, self.method) if self.method else operator
-        return (lambda *inputs: torch.cat(called(*inputs), 1)) if self.kernel == "rope" else called
+        return called if self.joined is None else (lambda *inputs: torch.cat(called(*inputs), self.joined))
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -134,6 +136,27 @@ def _sizes_of_softmax(weights: Any, x: Any, y: Any) -> list[Any]:
     return [size * result, grad, grad]
 
 
+def _rms_norm(x: Any, residual: Any, weight: Any) -> Any:
+    total = x + residual
+    return torch.cat([torch.nn.functional.rms_norm(total, total.shape[1:], weight, 1e-5), total])
+
+
+def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    return torch.nn.functional.layer_norm(x, x.shape[1:], weight, bias, 1e-5)
+
+
+def _sizes_of_norm(weights: Any, x: Any, *others: Any) -> list[Any]:
+    """Return sizes that hold for both: rows of some hundred normal numbers have a deviation of about 1."""
+    wide = 16.0 * (1.0 + x.abs().amax() + others[0].abs().amax()) ** 2 * (1.0 + others[-1].abs().amax())
+    return [
+        wide.expand(len(weights) // x.shape[1], x.shape[1]),
+        *(
+            wide * weights.sum() / (1 if each.ndim == 1 else x.shape[0]) * torch.ones_like(each)
+            for each in (x, *others)
+        ),
+    ]
+
+
 def row_cases(rows: int, columns: int) -> list[OperatorCase]:
     """Return the cases of the kernels that work on rows."""
     sizes, shape = {"rows": rows, "columns": columns}, (rows, columns)
@@ -145,6 +168,14 @@ def row_cases(rows: int, columns: int) -> list[OperatorCase]:
         OperatorCase(
             "softmax", sizes, (shape, shape), _masked_softmax, (columns, columns), [{"mask": "boolean"}],
             name="softmax masked", made={1: lambda drawn: drawn > -1.0}, sizes_of=_sizes_of_softmax,
+        ),
+        OperatorCase(
+            "norm", sizes, (shape, shape, (columns,)), _rms_norm, (columns, columns, columns, rows),
+            [{"before": "x + residual"}], name="rms_norm", joined=0, sizes_of=_sizes_of_norm,
+        ),
+        OperatorCase(
+            "norm", sizes, (shape, (columns,), (columns,)), _layer_norm, (columns, columns, rows, rows),
+            [{"op": "layer_norm", "after": "n * weight + bias"}], name="layer_norm", sizes_of=_sizes_of_norm,
         ),
     ]  # fmt: skip
 
@@ -213,7 +244,7 @@ def cases(
         ),
         OperatorCase(
             "rope", {"tokens": m, "q_heads": 3, "k_heads": 2, "pairs": k},
-            ((m, 3, 2 * k), (m, 2, 2 * k), (m, k), (m, k)), _rotated, (2, 2, 2, 10, 10), name="rope",
+            ((m, 3, 2 * k), (m, 2, 2 * k), (m, k), (m, k)), _rotated, (2, 2, 2, 10, 10), name="rope", joined=1,
         ),
     ]  # fmt: skip
     for layout, axis in (("nml", 1), ("mnl", 0)):

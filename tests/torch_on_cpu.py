@@ -85,6 +85,15 @@ def softmax(tensors: Mapping[str, Any], op: str, before: str, mask: str, scale: 
     tensors["out"].copy_(getattr(torch, op)(score, 1))
 
 
+def norm(tensors: Mapping[str, Any], op: str, before: str, after: str, eps: float, **_: Any) -> None:
+    z = _element(before, tensors)
+    distance = z - z.mean(1, keepdim=True) if op == "layer_norm" else z
+    n = distance / torch.sqrt((distance**2).mean(1, keepdim=True) + eps)
+    tensors["out"].copy_(_element(after, tensors, n=n))
+    if "total" in tensors:
+        tensors["total"].copy_(z)
+
+
 def _element(text: str, tensors: Mapping[str, Any], **more: Any) -> Any:
     names = {name: each.double() for name, each in tensors.items()}
     functions = {name: getattr(torch, name) for name in ("where", "tanh", "abs", "exp", "erf")}

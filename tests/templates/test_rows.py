@@ -21,6 +21,7 @@ from tuner.kernel.load import load_kernel
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
     ("softmax", "cluster", {"rows": 9, "columns": 40_001}, {"before": "scale * x + y"}),
+    ("norm", "registers", {"rows": 9, "columns": 4096}, {"op": "layer_norm", "before": "x + residual"}),
 ]
 """A variant of each kernel, and a problem: the others are compiled where there is a GPU."""
 

@@ -103,6 +103,16 @@ def _softmax(
     return [getattr(torch, options["op"])(score, 1)]
 
 
+def _norm(
+    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
+) -> Sequence[Any]:
+    z = _element(options["before"], tensors, {}, "x")
+    distance = z - z.mean(1, keepdim=True) if options["op"] == "layer_norm" else z
+    n = distance * torch.rsqrt((distance * distance).mean(1, keepdim=True) + scalars["eps"])
+    out = _element(options["after"], {**tensors, "n": n}, {}, "n")
+    return [out, z] if "residual" in tensors else [out]
+
+
 def _reduce(call: Differentiated) -> Sequence[Any]:
     (grad,), (shape,), (dtype,) = call.grads, call.shapes, call.dtypes
     op = call.options["op"]
@@ -172,6 +182,10 @@ _BUILT_IN = {
     "softmax": (
         "softmax or log_softmax of each row, of an expression of your own",
         Gradient(_again(_softmax), keep_inputs),
+    ),
+    "norm": (
+        "rms_norm or layer_norm of each row, with a residual, weights and expressions of your own",
+        Gradient(_again(_norm), keep_inputs),
     ),
     "transpose": ("matrices transposed: out[b, c, r] = x[b, r, c]", Gradient(_transpose, keep_none)),
     "permute": (
