@@ -176,14 +176,7 @@ class Compiler:
                 yield _Source(f"// cubin {digest(cubin)}", launch.entry, (), (), str, cubin)
                 continue
             text, entry = render_launch(kernel, launch, problem, gpu, configuration)
-            located = partial(
-                in_template,
-                kernel=kernel,
-                launch=launch,
-                problem=problem,
-                gpu=gpu,
-                configuration=configuration,
-            )
+            located = partial(in_template, kernel, launch, problem, gpu, configuration)
             include = (launch.template.parent, *kernel.include)
             yield _Source(text, entry, options, include, located, listing=request.listing)
 
@@ -289,7 +282,7 @@ _INSTANTIATION = re.compile(r"(?P<what>.* at line )(?P<line>\d+)(?: of (?P<file>
 
 
 def in_template(
-    log: str, kernel: KernelSpec, launch: LaunchSpec, problem: Problem, gpu: Gpu, configuration: Configuration
+    kernel: KernelSpec, launch: LaunchSpec, problem: Problem, gpu: Gpu, configuration: Configuration, log: str
 ) -> str:
     """Return a compiler's log in which messages on a launch's source name the template and its line.
 

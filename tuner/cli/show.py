@@ -210,11 +210,10 @@ def _default_lines(variant: dict[str, Any]) -> list[Line]:
 
 def _rule_lines(variant: dict[str, Any]) -> list[Line]:
     excluded = variant["space"].get("excluded_by_rules", {})
-    return [("  - ", f"rule of thumb {name}: {_excluded(count)}") for name, count in excluded.items()]
-
-
-def _excluded(count: int | None) -> str:
-    return "known after compiling" if count is None else f"excludes {count}"
+    return [
+        ("  - ", f"rule of thumb {name}: {'known after compiling' if count is None else f'excludes {count}'}")
+        for name, count in excluded.items()
+    ]
 
 
 def _step_line(number: int, step: dict[str, Any]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import json
 import math
-import sys
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
@@ -153,7 +152,7 @@ def encode_samples(samples: Sequence[float]) -> bytes:
     """
     if len(samples) > MAX_SAMPLES:
         raise DatabaseError(f"{len(samples)} samples are too many", TOO_LONG)
-    return zlib.compress(_swapped(array.array("f", samples)).tobytes())
+    return zlib.compress(array.array("f", samples).tobytes())
 
 
 def decode_samples(blob: bytes, count: int) -> tuple[float, ...]:
@@ -168,19 +167,13 @@ def decode_samples(blob: bytes, count: int) -> tuple[float, ...]:
     data = zlib.decompressobj().decompress(blob, 4 * count + 1)
     if len(data) != 4 * count:
         raise ValueError("samples are missing")
-    return tuple(_swapped(array.array("f", data)))
+    return tuple(array.array("f", data))
 
 
 def outliers_in(blob: bytes, count: int) -> int:
     """Count the outliers of stored samples, with the errors of :func:`decode_samples`."""
     samples = decode_samples(blob, count)
     return outlier_count(samples) if samples else 0
-
-
-def _swapped(samples: array.array[float]) -> array.array[float]:
-    if sys.byteorder == "big":
-        samples.byteswap()
-    return samples
 
 
 def encode_parameters(configuration: Configuration) -> str:
