@@ -15,6 +15,7 @@ from tuner.core import paths
 from tuner.core.model import Configuration, Trial
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
+from tuner.tuning.decision import alike
 from tuner.tuning.race import compete
 
 SIZE = 5888
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def _run(device: LocalDevice, name: str, trials: list[Trial]) -> dict[str, Any]:
-    standing, failed = compete(device, trials, 0, lambda *_: None)
+    standing, failed = compete(device, trials, 0, lambda *_: None, prefer=alike)
     assert not failed
     times = [standing.time_ns(i) / 1e3 for i in range(len(trials))]
     row = {"case": name, "us": times, "rounds": standing.rounds, "seconds": standing.seconds}

@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
+from tests.sessions import plain
+from tuner.core.model import Configuration, Status, Trial
 from tuner.core.stats import UNDECIDED, Verdict, fewest_samples
+from tuner.tuning.decision import choose, settled
 from tuner.tuning.elimination import HEATS, Groups, Measure, Standing, eliminate
 
 NOISE, OFFSET, DRIFT = 0.002, 0.0005, 0.001
@@ -253,3 +256,22 @@ def test_time_is_kept_to(group_s: float, heats: list[int]) -> None:
 def test_same_samples_give_the_same_standing() -> None:
     first, second = (eliminate(3, Track([1.0, 1.001, 1.002], 5), FLOOR, clock=lambda: 0.0) for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize(("simplest", "rounds"), [(0, 36), (2, 84)])
+def test_a_race_ends_when_what_wins_is_settled(simplest: int, rounds: int) -> None:
+    """The third is slower by about the noise floor, which rounds can hardly tell: that matters if it is simpler."""
+    times, trials = [1.0, 1.0003, 1.0019], [Trial(i, plain(32 * i), Status.OK, 1.0) for i in range(3)]
+
+    def prefer(configuration: Configuration) -> tuple[float, int]:
+        return (0.0, int(configuration.values["block_size"] != 32 * simplest))
+
+    def known(standing: Standing) -> bool:
+        return settled(trials, standing, prefer)
+
+    def of(**more: Callable[[Standing], bool]) -> Standing:
+        return eliminate(3, Track(times, 3, noise=0.0012, offset=0.0), FLOOR, **more)
+
+    ended, whole = of(settled=known), of()
+    assert (ended.rounds, whole.rounds) == (rounds, 84)
+    assert choose(trials, [ended], prefer) == choose(trials, [whole], prefer)

@@ -106,6 +106,24 @@ def choose(
     return min(tied, key=lambda i: (preferred[i], behind[i], i != fastest), default=fastest)
 
 
+def settled(contestants: Sequence[Trial], standing: Standing, prefer: Preference) -> bool:
+    """Return whether more rounds would only tell apart what does not win, where one mode counts and no margin.
+
+    The winner is surely the same as the fastest, nothing simpler is left, and nothing that is left is faster than the
+    winner beyond the noise.
+    """
+    winner, first = choose(contestants, [standing], prefer), standing.left[0]
+    if winner != first and standing.compare(winner, first) is not Verdict.SAME:
+        return False
+    preferred = prefer(contestants[winner].configuration)
+    return all(
+        prefer(contestants[i].configuration) >= preferred
+        and standing.ratio(i, winner).low >= 1.0 - standing.noise_floor
+        for i in standing.left
+        if i != winner
+    )
+
+
 def _ratio(standings: Sequence[Standing], contestant: int, other: int) -> Ratio:
     """Return a contestant's time over another's: the geometric mean over the modes, and of the intervals' ends."""
     ratios = [standing.ratio(contestant, other) for standing in standings]

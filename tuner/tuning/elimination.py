@@ -131,6 +131,7 @@ def eliminate(
     heats: Sequence[int] = HEATS,
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.monotonic,
+    settled: Callable[[Standing], bool] = lambda _: False,
 ) -> Standing:
     """Race until one contestant is left, all that are left are the same, or rounds or time are used up.
 
@@ -141,6 +142,7 @@ def eliminate(
         heats: rounds of each. The first is never shortened: kernels that take very long take longer.
         seconds: after these no further heat begins, and a later one is shortened to what is left of them.
         clock: seconds.
+        settled: whether what wins is known well enough after two heats or more, although not all are told apart.
 
     Returns:
         The standing after the last heat.
@@ -167,7 +169,7 @@ def eliminate(
             groups[i] += more
         standing = _standing(groups, sorted(samples), heat + 1, clock() - began, standing)
         left = standing.left
-        if len(left) < 2 or standing.verdict is Verdict.SAME:
+        if len(left) < 2 or standing.verdict is Verdict.SAME or (heat and settled(standing)):
             break
     return standing
 

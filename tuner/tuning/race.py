@@ -26,7 +26,7 @@ from tuner.tuning.confirmation import (
     resolution_ns,
     wrong_text,
 )
-from tuner.tuning.decision import Preference, alike, choose, margin_of
+from tuner.tuning.decision import Preference, alike, choose, margin_of, settled
 from tuner.tuning.elimination import Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, time_warm, worth_timing_warm
 from tuner.tuning.request import EFFORTS, Effort
@@ -54,6 +54,7 @@ def compete(
     reject: Reject,
     warm_ns: Mapping[Configuration, float] | None = None,
     effort: Effort = EFFORTS["normal"],
+    prefer: Preference | None = None,
 ) -> tuple[Standing, list[Trial]]:
     """Race trials; one that fails is left out, and the heat is run again.
 
@@ -64,6 +65,7 @@ def compete(
         reject: told of what fails.
         warm_ns: the race is in the mode warm; times there, as far as they are known.
         effort: says how long it may be.
+        prefer: settles ties; with it the race ends once it is settled what wins (:mod:`tuner.tuning.decision`).
 
     Returns:
         The standing after the last heat, and the trials that failed.
@@ -86,8 +88,14 @@ def compete(
 
     heats = RECORDED_HEATS if device.recorded else effort.heats if mode is None else effort.heats[:WARM_HEATS]
     noise_floor = device.noise_floor(best_ns, mode)
-    standing = eliminate(len(contestants), measure, noise_floor, heats=heats, seconds=effort.race_s)
-    return standing, failed
+
+    def known(standing: Standing) -> bool:
+        return prefer is not None and settled(contestants, standing, prefer)
+
+    seconds = effort.race_s
+    return eliminate(
+        len(contestants), measure, noise_floor, heats=heats, seconds=seconds, settled=known
+    ), failed
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,10 @@ class FinalRace:
                 break
             self.say(self.announcement(contestants))
             with self.device.phases.phase("race"):
-                standing, failed = compete(self.device, contestants, self.seed, refuse, effort=self.effort)
+                alone = None if self.margin or warm_ns else self.prefer
+                standing, failed = compete(
+                    self.device, contestants, self.seed, refuse, effort=self.effort, prefer=alone
+                )
             # A contestant eliminated by one that failed later is unranked: race again.
             if not standing.left or (failed and (standing.heats > 1 or warm_ns)):
                 continue
