@@ -7,8 +7,12 @@ import importlib
 import inspect
 import logging
 import math
+import os
+import subprocess
+import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +21,7 @@ import pytest
 from tuner.core import stats
 from tuner.gpu.seal import Seal
 from tuner.gpu.timing import Timer
+from tuner.kernel.functions import load_function
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +95,66 @@ def test_what_makes_torch_slower(seal: Seal, monkeypatch: pytest.MonkeyPatch) ->
     with monkeypatch.context() as patched:
         patched.setattr(torch, "add", torch.sub)
         assert "torch.add" in seal.broken()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(threads + 1)
-    said = seal.broken()
-    torch.set_num_threads(threads)
-    assert "num_threads" in said
     torch.backends.cuda.enable_flash_sdp(False)
     said = seal.broken()
     torch.backends.cuda.enable_flash_sdp(True)
     assert "flash_sdp" in said and seal.broken() == ""
+
+
+def test_what_honest_code_does_when_it_is_first_called(tmp_path: Path, seal: Seal) -> None:
+    """As Triton, torch.compile and CuPy do: caches, benchmarks, texts of functions, idle threads, programs."""
+    (tmp_path / "honest.py").write_text(
+        "import collections, dataclasses, enum, functools, inspect, linecache, logging, subprocess, time, typing\n"
+        "import warnings\nfrom concurrent.futures import ThreadPoolExecutor\n\n"
+        "cache, pool = {}, ThreadPoolExecutor(1)\n"
+        "Point, Kind = collections.namedtuple('Point', 'x'), enum.Enum('Kind', 'a b')\n"
+        "Named = typing.NamedTuple('Named', [('x', int)])\n\n\n"
+        "@dataclasses.dataclass(frozen=True)\nclass Config:\n    block: int = 64\n\n\n"
+        "@functools.lru_cache\ndef text():\n    return inspect.getsource(candidate)\n\n\n"
+        "def candidate():\n"
+        "    if not cache:\n"
+        "        began = time.perf_counter()\n"
+        "        subprocess.run(['true'], check=True)\n"
+        "        cache[Config()] = pool.submit(len, text()).result(), time.perf_counter() - began\n"
+        "        warnings.warn('first call')\n"
+        "        logging.getLogger('honest').debug('tuned')\n"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        load_function("candidate", tmp_path / "honest.py")()
+    assert seal.broken() == ""
+
+
+def test_what_torch_itself_replaces(seal: Seal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torch._dynamo, when torch.compile is first used; and threads of a CPU make no graph slower."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    assert seal.broken() == ""
+    torch.set_num_threads(threads)
+
+
+def test_a_users_own_libraries_are_libraries(tmp_path: Path) -> None:
+    folder = tmp_path / "lib" / "site-packages"
+    folder.mkdir(parents=True)
+    (folder / "tracing.py").write_text("import sys\n\ndef caller(): return sys._getframe(1)\n")
+    (tmp_path / "own.py").write_text((folder / "tracing.py").read_text())
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['cupy'] = None\n"
+        "from tuner.gpu.seal import Seal\nseal = Seal()\n"
+        f"sys.path.append({str(tmp_path)!r})\n"
+        "import tracing, own\ntracing.caller(); print(seal.broken())\nown.caller(); print(seal.broken())"
+    )
+    path = os.pathsep.join([*filter(None, sys.path), str(folder)])
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "\ncaller asks for sys._getframe, which shows the harness\n"
 
 
 def test_a_thread(seal: Seal) -> None:

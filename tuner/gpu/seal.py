@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -49,11 +48,12 @@ SEARCHES = (
 )  # fmt: skip
 """Audit events by which objects are found that nothing names."""
 SETTINGS = (
-    "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled", "get_num_threads",
+    "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
     "backends.cudnn.enabled", "backends.cuda.flash_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled",
     "backends.cuda.cudnn_sdp_enabled",
 )  # fmt: skip
-"""Of torch: values, and functions whose answers must stay, since they make a baseline slower."""
+"""Of torch: values, and functions whose answers must stay, since they make a baseline slower: a captured graph, so that
+threads of the CPU do not."""
 
 
 class Seal:
@@ -197,8 +197,12 @@ def _settings() -> dict[str, object]:
 
 _LIBRARIES = tuple(
     str(Path(one).resolve())
-    for one in {*sysconfig.get_paths().values(), str(paths.package()), sys.base_prefix}
-)
+    for one in {
+        sys.prefix, sys.base_prefix, str(paths.package()),
+        *(entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")),
+    }
+)  # fmt: skip
+"""As they are before foreign code can add to them; a user's own are elsewhere than Python's."""
 
 
 def _of_a_library(file: str) -> bool:
