@@ -104,6 +104,10 @@ def _rotated(q: Any, k: Any, cosine: Any, sine: Any) -> Any:
     return torch.cat([x * cosine - y * sine, y * cosine + x * sine], -1)
 
 
+def _batched(a: Any, b: Any) -> Any:
+    return a @ b.transpose(1, 2)
+
+
 def _sum(x: Any) -> Any:
     return x.sum().reshape(1)
 
@@ -221,6 +225,12 @@ def cases(
             name="product with bias and residual",
         )
     )
+    result.append(
+        OperatorCase(
+            "bmm", {"batch": 2, **gemm}, ((2, m, k), (2, columns, k)), _batched, (k, columns, m),
+            [{"layout": "nt", "broadcast": "none"}], name="batch of products",
+        )
+    )  # fmt: skip
     pair = ((n,), (n,))
     result += [
         OperatorCase("vector_add", {"n": n}, pair, _add, (2, 1, 1), name="vector_add"),

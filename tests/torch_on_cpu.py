@@ -31,6 +31,14 @@ def gemm(tensors: Mapping[str, Any], **_: Any) -> None:
     tensors["c"].copy_(tensors["a"].double() @ tensors["b"].double())
 
 
+def bmm(tensors: Mapping[str, Any], layout: str, **_: Any) -> None:
+    a, b = (
+        tensors[name].transpose(1, 2) if order == "t" else tensors[name]
+        for name, order in zip("ab", layout, strict=True)
+    )
+    tensors["c"].copy_(a.double() @ b.double())
+
+
 def linear(tensors: Mapping[str, Any], op: str, **scalars: Any) -> None:
     x = tensors["a"].double() @ tensors["b"].double()
     tensors["c"].copy_(_element(op, {**tensors, "x": x}, **scalars))

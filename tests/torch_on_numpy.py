@@ -36,6 +36,7 @@ def torch_on_numpy() -> SimpleNamespace:
         softmax=softmax,
         log_softmax=partial(softmax, logarithm=True),
         mm=mm,
+        matmul=mm,
         mul=np.multiply,
         addmm=addmm,
         transpose=np.swapaxes,

@@ -119,6 +119,23 @@ SIZES = {
 }
 CONFIGURATIONS = 6
 SIZES["linear"] = SIZES["gemm"]
+SIZES["bmm"] = [
+    {"batch": batch, "m": m, "n": n, "k": k}
+    for batch, m, n, k in [
+        (1, 1, 1, 1),
+        (3, 64, 64, 64),
+        (5, 128, 200, 104),
+        (7, 17, 33, 65),
+        (2, 256, 136, 256),
+        (9, 24, 520, 192),
+        (65, 64, 72, 64),
+        (4, 1, 128, 512),
+        (6, 192, 8, 40),
+        (200, 16, 16, 16),
+        (3, 512, 384, 128),
+        (2, 129, 65, 72),
+    ]
+]
 EXPRESSIONS = {
     "transform": ("2 * y", "x * z - abs(x)", "where(x > y, x * z, tanh(y))"),
     "linear": ("gelu(x * scale + row_bias)", "silu(alpha * x) * row_scale - beta * residual", "relu(x)"),

@@ -113,7 +113,7 @@ class Emulated:
         self.problem = of
         plan = make_plan(kernel, of, gpu, configuration)
         self.reference = numpy_of(kernel, of)["c"]
-        self.further = [b for b in tensors_of(kernel, of, gpu) if b.name not in "abc"]
+        self.tensors = tensors_of(kernel, of, gpu)
         self.launch: Launch = plan.launches[-1]
         self.report = HostArray(1, "int32", 4)
         self.memory = {b.name: HostArray(b.count, b.dtype, 256) for b in plan.scratch}
@@ -167,28 +167,26 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         Raises:
             KernelFault: a thread waits for ever, or touches memory that is not its own.
         """
-        m, n, k = (self.problem.sizes[name] for name in "mnk")
-        rng = np.random.default_rng(0)
-        a, b = (rng.integers(-1, 2, shape).astype(np.float32) for shape in ((m, k), (k, n)))
-        names = {"a": a, "b": b, "alpha": 0.5, "beta": 2.0}
-        for buffer in self.further:
-            names[buffer.name] = rng.integers(-2, 3, buffer.shape).astype(np.float32)
-            self.memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16)
-            self.memory[buffer.name].fill(names[buffer.name].ravel())
-        expected = self.reference.evaluate(names)[0].astype(np.float32)
-        assert np.abs(expected).max() <= 256
-        layout = str(self.problem.options["layout"])
-        for name, matrix in (("a", a if layout[0] == "n" else a.T), ("b", b if layout[1] == "n" else b.T)):
-            padded = self.memory.get(f"{name}_padded")
+        rng, names = np.random.default_rng(0), {"alpha": 0.5, "beta": 2.0}
+        for buffer in self.tensors:
+            if buffer.role != "input":
+                continue
+            low, high = (-1, 2) if buffer.name in "ab" else (-2, 3)
+            meant = buffer.shape[::-1] if buffer.transposed else buffer.shape
+            names[buffer.name] = array = rng.integers(low, high, meant).astype(np.float32)
+            matrix = array.T if buffer.transposed else array
+            padded = self.memory.get(f"{buffer.name}_padded")
             if padded is None:
-                self.memory[name] = HostArray(matrix.size, "bfloat16", 16)
-                self.memory[name].fill(matrix.ravel())
+                self.memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16)
+                self.memory[buffer.name].fill(matrix.ravel())
             else:
                 behind = padded.elements.size // len(matrix) - matrix.shape[1]
                 padded.fill(np.pad(matrix, ((0, 0), (0, behind))).ravel())
-        c = self.memory["c"] = HostArray(m * n, "bfloat16", 2 if n % 8 else 16)
+        expected = self.reference.evaluate(names)[0].astype(np.float32)
+        assert np.abs(expected).max() <= 256
+        c = self.memory["c"] = HostArray(expected.size, "bfloat16", 2 if expected.shape[-1] % 8 else 16)
         arrays = [self.memory[name] for name in self.names]
         self.kernel(
             self.launch.grid, self.launch.block, self.launch.shared_bytes, schedule, self.report, *arrays
         )
-        return c.numbers.reshape(m, n), expected
+        return c.numbers.reshape(expected.shape), expected

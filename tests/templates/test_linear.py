@@ -42,18 +42,9 @@ HOPPER_CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]]
         {"epilogue": "serial", "block_k": 64, "schedule": "pingpong", "swap_ab": True, "block_m": 160, "block_n": 128,
          "stages": 5},
     ),
-    "by the threads": (
-        "wgmma_padded", "tt", (333, 713, 259),
-        {"block_k": 64, "swap_ab": True, "block_m": 96, "block_n": 128, "stages": 5, "epilogue": "serial",
-         "c_vector_width": 1},
-    ),
     "both divide k": (
         "wgmma_split_k", "tn", (104, 136, 456),
         {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1, "split_k": 2, "cluster_k": 2},
-    ),
-    "few rows": (
-        "wgmma_skinny_m", "nt", (40, 136, 456),
-        {"block_m": 24, "block_n": 64, "block_k": 64, "stages": 2, "consumers": 1, "cluster_k": 4},
     ),
 }  # fmt: skip
 
@@ -99,8 +90,6 @@ def expected(
 
 
 OTHERS: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
-    "naive": ("float32", "nn", (9, 37, 5), {}),
-    "tiled": ("float32", "tt", (35, 37, 19), {}),
     "register_tiled": (
         "float32",
         "nt",
@@ -114,14 +103,7 @@ OTHERS: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         (35, 72, 40),
         {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2},
     ),
-    "gemv_columns": (
-        "float32",
-        "nn",
-        (3, 72, 40),
-        {"block_m": 4, "warps": 4, "lanes_n": 8, "vector_width": 4, "split_k": 1},
-    ),
     "gemv_dots_swap_ab": ("float32", "nn", (40, 3, 72), {"block_n": 3, "vector_width": 4}),
-    "small_k": ("float32", "nn", (19, 37, 8), {"tensor_cores": False}),
 }
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.templates.sm90 import GEMM, HOPPER, Emulated, chosen, problem, slices_of_c
+from tests.templates.sm90 import HOPPER, Emulated, chosen, problem, slices_of_c
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.inspect.emulator.host import COMPILER, Schedule
+from tuner.kernel.load import load_kernel
 
 OVERLAPPED: dict[str, Value] = {"epilogue": "overlapped", "store_buffers": 1, "block_k": 64}
 SERIAL: dict[str, Value] = {"epilogue": "serial", "block_k": 64}
@@ -71,11 +72,12 @@ TWICE = ("taking turns",)
 
 def few_sms(of: Problem, configuration: Configuration) -> Gpu:
     """Return a GPU of few SMs on which the configuration is valid, and has several rounds unless it is for one."""
-    variant = GEMM.variants[configuration.variant]
+    kernel = load_kernel(of.kernel)
+    variant = kernel.variants[configuration.variant]
     first = 16 if configuration.values["prefetch"] else 4
     for count in range(first, 40):
         gpu = replace(HOPPER, sm_count=count)
-        names = {**GEMM.environment(of, gpu), **configuration.values}
+        names = {**kernel.environment(of, gpu), **configuration.values}
         if all(condition.holds(names) for _, condition in variant.constraints_before):
             return gpu
     raise AssertionError(f"no number of SMs suits {configuration}")

@@ -125,7 +125,8 @@ def map_argument(
     """Return a matrix's tensor map as an argument of a launch.
 
     Args:
-        matrix: None if the problem has none of those that the argument names.
+        matrix: None if the problem has none of those that the argument names; of more than two dimensions it is several
+            below each other.
         what: the map, for errors.
         box: rows and columns of a box, in memory order.
         swizzle: bytes.
@@ -137,7 +138,7 @@ def map_argument(
     """
     if cc < 90:
         raise UnlaunchableError(what, "tensor maps need compute capability 9.0")
-    if matrix is None or len(matrix.shape) != 2 or matrix.dtype not in MAP_DTYPES:
+    if matrix is None or len(matrix.shape) < 2 or matrix.dtype not in MAP_DTYPES:
         raise KernelError(what, f"maps are of matrices of {', '.join(MAP_DTYPES)}")
     if swizzle not in (0, 32, 64, 128) or promotion not in (0, 64, 128, 256):
         raise KernelError(
@@ -151,11 +152,10 @@ def map_argument(
             f"{what}: a box of {rows} x {columns}",
             "a side has at most 256 elements; a row is a multiple of 16 bytes, and at most the swizzle",
         )
-    if matrix.shape[1] * itemsize % 16:
-        raise UnlaunchableError(
-            f"{what}: rows of {matrix.shape[1]} elements", "they must be a multiple of 16 bytes"
-        )
-    checked = TensorMap(matrix.dtype, *matrix.shape, rows, columns, swizzle, promotion)
+    *above, length = matrix.shape
+    if length * itemsize % 16:
+        raise UnlaunchableError(f"{what}: rows of {length} elements", "they must be a multiple of 16 bytes")
+    checked = TensorMap(matrix.dtype, math.prod(above), length, rows, columns, swizzle, promotion)
     return "map", matrix.name, json.dumps(asdict(checked), sort_keys=True, separators=(",", ":"))
 
 

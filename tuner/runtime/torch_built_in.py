@@ -94,6 +94,16 @@ def _linear(
     return [_element(options["op"], {**tensors, "x": x}, scalars, "x")]
 
 
+def _bmm(
+    tensors: Mapping[str, Any], _scalars: Mapping[str, float], options: Mapping[str, Any]
+) -> Sequence[Any]:
+    a, b = (
+        tensors[name].transpose(1, 2) if order == "t" else tensors[name]
+        for name, order in zip("ab", options["layout"], strict=True)
+    )
+    return [(a @ b).float()]
+
+
 def _softmax(
     tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
 ) -> Sequence[Any]:
@@ -174,6 +184,7 @@ _BUILT_IN = {
         "out = op(x, y, z), element by element, with an expression of your own",
         Gradient(_again(_transform), keep_inputs),
     ),
+    "bmm": ("C[i] = A[i] B[i], a batch of products", Gradient(_again(_bmm, ("a", "b")), keep_inputs)),
     "linear": (
         "C = op(A B), with bias, activation, scales or a residual before rounding",
         Gradient(_again(_linear, ("a", "b")), keep_inputs),

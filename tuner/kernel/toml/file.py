@@ -59,9 +59,9 @@ MAX_LIKE = 4
 def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
     """Return what a kernel's file holds, with what it takes over from the one that it is like.
 
-    Of each table the entries that it does not give are the other's, and ``false`` drops one; lists and values are given
-    as a whole. ``like = { file = "gemm.toml", arguments.c = ["bias"] }`` gives each launch that takes ``c`` further
-    arguments, behind its others.
+    Of each table, and of a variant's, the entries that it does not give are the other's, and ``false`` drops one.
+    ``like = { file = "gemm.toml", arguments.c = ["bias"] }`` gives each launch that takes ``c`` further ones, behind
+    its others.
     """
     own = read_toml(path)
     if "like" not in own:
@@ -85,7 +85,7 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
                 if table is not False
             }
         elif isinstance(taken, dict) and isinstance(given, dict):
-            whole[key] = _by_name(taken, Table(given, f"{path.name}: {key}"))
+            whole[key] = {name: value for name, value in {**taken, **given}.items() if value is not False}
     for name, further in more.items():
         if not isinstance(further, list):
             table.fail(f"arguments.{name} = {further!r}", 'list arguments, such as ["bias"]')

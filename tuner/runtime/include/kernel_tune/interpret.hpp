@@ -434,10 +434,11 @@ private:
         argument.buffer = *there;
         const auto& shape = there->scratch ? out_.scratch[there->index].shape : out_.tensors[there->index].shape;
         map.dtype = there->scratch ? out_.scratch[there->index].dtype : out_.tensors[there->index].dtype;
-        if (shape.size() != 2 || (map.dtype != "float32" && map.dtype != "float16" && map.dtype != "bfloat16"))
+        if (shape.size() < 2 || (map.dtype != "float32" && map.dtype != "float16" && map.dtype != "bfloat16"))
             return wrong("tensor maps are of matrices of float32, float16 or bfloat16");
-        map.rows = shape[0];
-        map.columns = shape[1];
+        map.rows = 1;  // several matrices lie below each other
+        for (std::size_t i = 0; i + 1 < shape.size(); ++i) map.rows *= shape[i];
+        map.columns = shape.back();
         if (!whole(from.box[0], "a box", 1, map.box_rows) || !whole(from.box[1], "a box", 1, map.box_columns) ||
             !whole(from.swizzle, "a swizzle", 0, map.swizzle) || !whole(from.l2_promotion, "an l2_promotion", 0, map.promotion))
             return false;

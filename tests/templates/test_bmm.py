@@ -1,0 +1,55 @@
+"""Batches of products, on the CPU: each tile reads its own matrices, and nothing of the next product."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.on_host import HostConfiguration
+from tests.templates.sm90 import HOPPER, Emulated
+from tests.templates.test_sm90_kernel import few_sms
+from tuner.core.model import Configuration, Value
+from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import invalid_reason, tensors_of
+from tuner.kernel.reference import numpy_of
+
+BMM = load_kernel("bmm")
+SMALL: dict[str, Value] = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1}
+PERSISTENT: dict[str, Value] = {"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "consumers": 1}
+CASES: dict[str, tuple[str, str, str, tuple[int, int, int, int], dict[str, Value]]] = {
+    "persistent": ("wgmma", "nt", "none", (3, 128, 200, 104), {**PERSISTENT, "cluster_m": 2}),
+    "a tile a block": ("wgmma_split_k", "tt", "a", (3, 64, 136, 192), {**SMALL, "cluster_n": 2}),
+    "mma_sync": ("mma_sync", "tn", "none", (3, 40, 72, 40), {"block_m": 32, "block_n": 64, "block_k": 32}),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize("case", CASES)
+def test_each_product_is_of_its_own_matrices(case: str, tmp_path: Path) -> None:
+    variant, layout, broadcast, sizes, values = CASES[case]
+    on_hopper = variant.startswith("wgmma")
+    of = BMM.problem(
+        dict(zip(("batch", "m", "n", "k"), sizes, strict=True)),
+        {"": "bfloat16" if on_hopper else "float16" if variant == "mma_sync" else "float32"},
+        {"layout": layout, "broadcast": broadcast},
+    )
+    configuration = Configuration.of(variant, {**BMM.variants[variant].defaults, **values})
+    if on_hopper:
+        gpu = few_sms(of, configuration) if variant == "wgmma" else HOPPER
+        assert np.array_equal(*Emulated(of, configuration, gpu, tmp_path).run(Schedule(1, shuffled=True)))
+        return
+    assert not (reason := invalid_reason(BMM, of, HOPPER, configuration)), reason
+    rng, memory, named = np.random.default_rng(0), {}, {}
+    for buffer in tensors_of(BMM, of, HOPPER):
+        memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16, buffer.name)
+        if buffer.role == "input":
+            named[buffer.name] = rng.integers(-2, 3, buffer.shape).astype(np.float64)
+            memory[buffer.name].fill(named[buffer.name].ravel())
+    HostConfiguration(BMM, of, HOPPER, configuration, tmp_path).run(
+        of.sizes, memory, Schedule(1, shuffled=True)
+    )
+    expected = numpy_of(BMM, of)["c"].evaluate(named)[0]
+    assert np.array_equal(memory["c"].numbers.reshape(expected.shape), expected)
