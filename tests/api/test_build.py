@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -134,6 +134,16 @@ def test_a_program_that_tunes_its_own_function_is_not_run_again(
     assert found.takes == {"block": False} and found.asks == {"x": False, "y": False}
 
 
+def test_a_file_that_tunes_itself_does_not_do_so_where_it_is_imported(
+    tune: Tune, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", SimpleNamespace(name="tuner.gpu.worker"))
+    with pytest.raises(
+        UsageError, match="where its function's file is imported; put the call behind `if __name"
+    ):
+        tune(f"{file}:build", **CALL)
+
+
 def made(block: int) -> Callable[..., Any]:
     return lambda: block
 
@@ -143,7 +153,7 @@ def made(block: int) -> Callable[..., Any]:
     [
         (lambda block: None, {}, ["<lambda> is no function of a file", "or 'FILE.py:FUNCTION'"]),
         (made(1), {}, ["is no function of a file"]),
-        (functools.partial(made, 1), {}, ["partial is no function of a file"]),
+        (functools.partial(made, 1), {}, ["partial is a partial, and no function that gets params"]),
         (
             FunctionType(made.__code__.replace(co_filename="<cell 3>"), {}),
             {},

@@ -25,6 +25,8 @@ from tuner.kernel.source.types import CType, Parameter
 from tuner.kernel.toml.table import name_for
 
 TO_WRITE = "write it as a function of a file, and pass that, or 'FILE.py:FUNCTION'"
+CHILDREN = "tuner.gpu.", "tuner.children."
+"""What processes run that import users' files."""
 _NO_SOURCE = Source((), (), {}, {}, (), {}, (), frozenset(), frozenset(), "")
 
 
@@ -58,6 +60,18 @@ class Build:
             what = f"what {self.name} returns takes {len(self.asks)} arguments, args has {len(given or ())}"
             raise UsageError(what, f"pass [{', '.join(self.asks)}]")
         return dict(zip(self.asks, given, strict=True))
+
+
+def require_no_child() -> None:
+    """Refuse to tune where a file is imported that has the function which is being tuned.
+
+    Raises:
+        UsageError: that.
+    """
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None and spec.name.startswith(CHILDREN):
+        remedy = "put the call behind `if __name__ == '__main__':`"
+        raise UsageError("tuner.tune is called where its function's file is imported", remedy)
 
 
 def is_build(kernel: Any) -> bool:
@@ -164,12 +178,15 @@ def _place_of(function: Callable[..., Any]) -> tuple[Path, str]:
     """
     own = inspect.unwrap(function)
     name = str(getattr(function, "__qualname__", "")) or typed(function)
+    if not (inspect.isfunction(function) or inspect.isclass(function)):  # such as a kernel of Triton itself
+        what = f"{name} is {typed(function)}, and no function that gets params and returns what is called"
+        raise UsageError(what, TO_WRITE)
     if "<lambda>" in name or "." in name or getattr(own, "__closure__", None):
         raise UsageError(f"{name} is no function of a file that another process can import", TO_WRITE)
     try:
         file = Path(inspect.getsourcefile(own) or "")
-    except TypeError:
-        raise UsageError(f"{name} is no function of a file", TO_WRITE) from None
+    except TypeError:  # a class of a notebook
+        file = Path()
     if not file.is_file():
         raise UsageError(
             f"{name} has no file, as in a notebook", "write it into one, and pass 'FILE.py:FUNCTION'"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tuner.api import folder
-from tuner.api.build import build_of, described_build, is_build
+from tuner.api.build import build_of, described_build, is_build, require_no_child
 from tuner.api.call import (
     OF_BUILT,
     Call,
@@ -178,6 +178,7 @@ class Kernel:
     def tune(self, **how: Unpack[RunHow]) -> Result:
         """Tune it; options, result and errors are those of :func:`tune`."""
         began = time.monotonic()
+        require_no_child()
         require(how, LOOKS, "tuning has no argument {!r}")
         given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
         options = self._options(given)
