@@ -53,6 +53,7 @@ from tuner.core import jail
 from tuner.core.conditions import Regime
 from tuner.core.errors import CompileError, TunerError
 from tuner.core.model import Measurement, Status
+from tuner.gpu.arrays import library_version
 from tuner.gpu.baselines import open_baseline, open_call
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
@@ -363,6 +364,8 @@ def main() -> None:
             head.send(Started())
             head.send(Failed(str(error), dying=True))
         os._exit(3)
+    for library in ("torch", "cupy") if jailed else ():  # imported while another process measures
+        library_version(library)
     while (request := head.next()) is not None:
         head.send(Started())
         head.send(answer := worker.answer(request))
