@@ -25,6 +25,13 @@ class Browser:
 
     def __init__(self) -> None:
         self._driver = _started()
+        self.drawn: Any = None
+        """What the last visit has drawn, which is still open."""
+
+    def leave(self) -> None:
+        """Open nothing: what is open would be drawn anew for another width or theme."""
+        self.drawn = None
+        self._driver.get("about:blank")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._driver, name)
@@ -43,9 +50,7 @@ def _started() -> Any:
     options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    driver.set_script_timeout(
-        100
-    )  # seconds: 10,000 points took over 30 on a host whose two cores were busy elsewhere
+    driver.set_script_timeout(100)  # seconds: 10,000 points took over 30 where two cores were busy elsewhere
     return driver
 
 

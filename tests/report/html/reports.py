@@ -18,7 +18,10 @@ from tuner.database.records import Metrics
 from tuner.database.rows import encode_trial
 
 CARD = replace(GPU, clock_hz=1.98e9, memory_bytes_per_s=4.8e12)
-HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{x|y}${1}\u202ereversed"
+HOSTILE = (  # the first two are tags that Plotly itself would make elements of
+    '<b><a href="//x">'
+    "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{x|y}${1}\u202ereversed"
+)
 FAILURES = {13: Status.COMPILE_ERROR, 29: Status.WRONG_RESULT}
 
 
