@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -205,5 +206,9 @@ _LIBRARIES = tuple(
 """As they are before foreign code can add to them; a user's own are elsewhere than Python's."""
 
 
-def _of_a_library(file: str) -> bool:
+def _is_of_a_library(file: str) -> bool:
     return file.startswith("<frozen") or str(Path(file).resolve()).startswith(_LIBRARIES)
+
+
+_of_a_library = cache(_is_of_a_library)
+"""Kept: torch asks for frames all the time, and the links of a path take longer than what it does."""
