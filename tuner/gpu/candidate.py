@@ -62,6 +62,8 @@ class Timed(ABC):
     """Memory of its own that has outputs."""
     launches = 1
     """Of one run."""
+    foreign = False
+    """Whether it is a user's function, which may keep memory that nothing here knows."""
     trusted = False
     """Whether it is the tuner's own, which leans on no earlier launch."""
 

@@ -121,7 +121,7 @@ class Captured(Timed):
         self._graphs: list[Any] = []
         self._owners: list[Any] = []
         """For each graph, the object of torch that owns it and its memory; None where it is ours."""
-        self._library, self._memory = library, memory
+        self._library, self._memory, self.foreign = library, memory, library == PYTHON
         self._calls = calls  # with what they have returned
         self._returned: Sequence[Sequence[Returned]] = [[] for _ in calls]
         torch = _capturing_torch(library)

@@ -13,6 +13,9 @@ too: what is overwritten for the others may take a kernel's own mark away, in sh
 that leans on earlier launches only after dozens of them does so in no group: its fresh samples are also compared with
 the time that it would be ranked by.
 
+What a user's function keeps in memory of its own cannot be overwritten. For it the inputs before a fresh sample are
+others, and before a repeated one the same again.
+
 The last sample of a group finds fresh outputs and everything else as it was left, and is verified: it fails what does a
 part of its work in each launch.
 """
@@ -35,9 +38,10 @@ from tuner.gpu.candidate import COPIES, Region, Timed
 from tuner.gpu.driver import Graph
 from tuner.gpu.memory import GUARD_BYTES
 from tuner.gpu.problem import ProblemSession
+from tuner.gpu.rolling import Rolling
 from tuner.kernel.batching import Batch
 
-OUTPUTS, SHARED = "its outputs", "shared memory"
+OUTPUTS, SHARED, OWN = "its outputs", "shared memory", "memory of its own, for equal inputs"
 EACH = 5
 """Samples of each kind in a group; of long kernels as many as a group has room for."""
 LIMIT = 0.03
@@ -58,7 +62,7 @@ where calls rotate without the cost of events (2.6 us on an H200). Warm times sa
 class Kind(Enum):
     """What is overwritten before a sample."""
 
-    FRESH = "all that an earlier launch may have left"
+    FRESH = "all that an earlier launch may have left; and a function's inputs are others"
     REPEATED = "as much of the tuner's own memory"
     PLAIN = "nothing"
     LAST = "the outputs"
@@ -164,7 +168,12 @@ class Freshness:
             second.add(self.compare(timed, claimed_ns))
         if not self._leans(second, claimed_ns):
             return ""
-        places = [OUTPUTS, SHARED, *(region.what for region in timed.regions)]
+        places = [
+            OUTPUTS,
+            SHARED,
+            *(region.what for region in timed.regions),
+            *([OWN] if timed.foreign else []),
+        ]
         named = [place for place in places if self.compare(timed, claimed_ns, (place,)).slower]
         kinds = second.fresh_ns, second.repeated_ns, second.plain_ns
         fresh_us, *other_us = (statistics.median(times_ns) / 1e3 for times_ns in kinds)
@@ -189,6 +198,8 @@ class _Resets:
         self._outputs = [
             one for one in data.tensors if one.role == "output" and (not only or OUTPUTS in only)
         ]
+        vary = timed.foreign and (not only or OWN in only)
+        self._inputs = Rolling(data) if vary else None
         # Both take all of it: how an SM divides its memory between L1 and shared memory is then the same behind them.
         self._shared = {
             Kind.FRESH: data.helpers.fill_shared(words=not only or SHARED in only),
@@ -204,6 +215,9 @@ class _Resets:
             Region(OUTPUTS, data.address(tensor.name, copy), tensor.size_bytes + zone)
             for tensor in self._outputs
         ]
+        if self._inputs is not None and kind is not Kind.PLAIN:
+            for number in range(self._copies) if kind is Kind.LAST else (copy,):
+                self._inputs.add_to(graph, number, rolled=kind is Kind.FRESH)
         if kind is Kind.REPEATED:
             for region in (*regions, *self._regions):
                 graph.memset(data.memory.addresses["flush"], 0, min(region.size_bytes, data.flush_bytes))
@@ -217,5 +231,7 @@ class _Resets:
     @property
     def most_ns(self) -> float:
         """What it may take before a sample."""
+        rolled = self._inputs.tensors if self._inputs is not None else ()
         sizes = [one.size_bytes for one in self._outputs] + [one.size_bytes for one in self._regions]
+        sizes += [one.size_bytes for one in (*rolled, *rolled)]
         return RESET_NS * (1 + len(sizes)) + sum(sizes) / RESET_BYTES_PER_NS
