@@ -149,6 +149,11 @@ def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
     return torch.nn.functional.layer_norm(x, x.shape[1:], weight, bias, 1e-5)
 
 
+def _silu_mul(x: Any) -> Any:
+    gate, up = x.chunk(2, 1)
+    return torch.nn.functional.silu(gate) * up
+
+
 def _sizes_of_norm(weights: Any, x: Any, *others: Any) -> list[Any]:
     """Return sizes that hold for both: rows of some hundred normal numbers have a deviation of about 1."""
     wide = 16.0 * (1.0 + x.abs().amax() + others[0].abs().amax()) ** 2 * (1.0 + others[-1].abs().amax())
@@ -181,6 +186,7 @@ def row_cases(rows: int, columns: int) -> list[OperatorCase]:
             "norm", sizes, (shape, (columns,), (columns,)), _layer_norm, (columns, columns, rows, rows),
             [{"op": "layer_norm", "after": "n * weight + bias"}], name="layer_norm", sizes_of=_sizes_of_norm,
         ),
+        OperatorCase("gated", sizes, ((rows, 2 * columns),), _silu_mul, (9, 12), name="gated"),
     ]  # fmt: skip
 
 

@@ -102,9 +102,15 @@ def norm(tensors: Mapping[str, Any], op: str, before: str, after: str, eps: floa
         tensors["total"].copy_(z)
 
 
+def gated(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
+    gate, up = tensors["x"].double().chunk(2, 1)
+    tensors["out"].copy_(_element(op, {}, gate=gate, up=up))
+
+
 def _element(text: str, tensors: Mapping[str, Any], **more: Any) -> Any:
     names = {name: each.double() for name, each in tensors.items()}
     functions = {name: getattr(torch, name) for name in ("where", "tanh", "abs", "exp", "erf")}
+    functions["silu"] = torch.nn.functional.silu
     functions |= {name: getattr(torch.nn.functional, name) for name in ("gelu", "silu")}
     return eval(text, {**functions, **names, **more})  # noqa: S307 - the tests' own text
 

@@ -37,7 +37,6 @@ CAPABILITIES = (80, 90, 90)
 """Twice the one that most variants are for, unless a kernel has many variants."""
 SIZES = 6
 """Other sizes at which each configuration is interpreted."""
-ELEMENTS = ("x + 1", "x * y + 1", "x * y + z")
 
 
 @dataclass(frozen=True)
@@ -66,6 +65,11 @@ def draw(name: str) -> list[DrawnConfiguration]:
                 problems = [(problem, other_gpu(gpu, rng)) for problem in (written, *others)]
                 drawn.append(DrawnConfiguration(bundled, baked, problems))
     return drawn
+
+
+def _expressions(of: Sequence[str]) -> list[str]:
+    """Return element expressions of the first name, of two, and of all."""
+    return [f"{of[0]} + 1", f"{' * '.join(of[:2])} + 1", " + ".join(of)]
 
 
 def manifest_of(drawn: Sequence[DrawnConfiguration]) -> bytes:
@@ -104,7 +108,9 @@ def draw_sizes(kernel: KernelSpec, rng: random.Random) -> dict[str, int]:
 def draw_problem(kernel: KernelSpec, rng: random.Random) -> Problem:
     dtypes = {role: rng.choice(given) for role, given in kernel.dtypes.items() if not isinstance(given, str)}
     options = {
-        name: rng.choice(ELEMENTS) if name in kernel.elements else rng.choice(values)
+        name: rng.choice(_expressions(kernel.elements[name]))
+        if name in kernel.elements
+        else rng.choice(values)
         for name, values in kernel.options.items()
     }
     return kernel.problem(draw_sizes(kernel, rng), dtypes, options)

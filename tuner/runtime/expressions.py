@@ -360,18 +360,21 @@ def _shown(part: object) -> str:
     return f"a {type(part).__name__}" if part is not None else "a null"
 
 
-def told_by(dimension: Tree) -> tuple[str, int] | None:
-    """Return the name that a dimension tells, and how much more than it the dimension is; None if it tells none.
+def told_by(dimension: Tree) -> tuple[str, int, int] | None:
+    """Return the name that a dimension tells, how many times that, and how much more it is; None if it tells none.
 
-    ``n + 2`` tells n: a dimension of 1002 means 1000.
+    ``2 * n + 2`` tells n: a dimension of 1002 means 500.
     """
+    factor, more = 1, 0
     match dimension:
         case str():
-            return dimension, 0
+            return dimension, 1, 0
         case ("+", part, int() as more) | ("+", int() as more, part):
             inner = told_by(part)
         case ("-", part, int() as less):
             inner, more = told_by(part), -less
+        case ("*", part, int() as factor) | ("*", int() as factor, part) if factor > 0:
+            inner = told_by(part)
         case _:
             return None
-    return inner and (inner[0], inner[1] + more)
+    return inner and (inner[0], factor * inner[1], factor * inner[2] + more)

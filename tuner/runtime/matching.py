@@ -209,15 +209,15 @@ def _count(manifest: Manifest, what: str, tensors: Sequence[TensorEntry], count:
 def _sizes(
     manifest: Manifest, pairs: Sequence[tuple[TensorEntry, ArrayLayout]], given: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return the sizes: a dimension tells the one that it is, or that it is so much more than."""
+    """Return the sizes: a dimension tells the one that it is, a multiple of, or so much more than."""
     solved = dict(given)
     for tensor, layout in pairs:
         if len(layout.shape) != len(tensor.shape):
             raise _Mismatch(2, f"{tensor.name} has {len(layout.shape)} dimensions, not {len(tensor.shape)}")
         for expression, size in zip(tensor.shape, layout.shape, strict=True):
-            name, more = told_by(expression.tree) or ("", 0)
-            if name in manifest.sizes and size > more:
-                solved.setdefault(name, size - more)
+            name, factor, more = told_by(expression.tree) or ("", 1, 0)
+            if name in manifest.sizes and size >= more + factor:
+                solved.setdefault(name, (size - more) // factor)
     unknown = [name for name in manifest.sizes if name not in solved]
     if unknown:
         raise _Mismatch(2, f"the shapes do not tell {', '.join(unknown)}: pass sizes={{{unknown[0]!r}: ...}}")

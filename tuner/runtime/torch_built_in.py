@@ -123,6 +123,13 @@ def _norm(
     return [out, z] if "residual" in tensors else [out]
 
 
+def _gated(
+    tensors: Mapping[str, Any], _scalars: Mapping[str, float], options: Mapping[str, Any]
+) -> Sequence[Any]:
+    gate, up = tensors["x"].chunk(2, 1)
+    return [_element(options["op"], {"gate": gate, "up": up}, {}, "gate")]
+
+
 def _reduce(call: Differentiated) -> Sequence[Any]:
     (grad,), (shape,), (dtype,) = call.grads, call.shapes, call.dtypes
     op = call.options["op"]
@@ -197,6 +204,10 @@ _BUILT_IN = {
     "norm": (
         "rms_norm or layer_norm of each row, with a residual, weights and expressions of your own",
         Gradient(_again(_norm), keep_inputs),
+    ),
+    "gated": (
+        "silu(gate) * up, or another expression of two halves of each row",
+        Gradient(_again(_gated), keep_inputs),
     ),
     "transpose": ("matrices transposed: out[b, c, r] = x[b, r, c]", Gradient(_transpose, keep_none)),
     "permute": (

@@ -96,7 +96,7 @@ def _arguments(
     there = [tensor for tensor in computation.tensors if tensor.ever]
     inputs = [tensor for tensor in there if tensor.role != "output"]
     dimensions = [part for tensor in inputs if _always(tensor) for part in tensor.shape]
-    told = {name for name, _ in filter(None, (told_by(part.tree) for part in dimensions))}
+    told = {name for name, *_ in filter(None, (told_by(part.tree) for part in dimensions))}
     return (
         tuple((tensor.name, tensor.role, _always(tensor)) for tensor in inputs),
         tuple(tensor.name for tensor in there if tensor.role == "output"),
@@ -167,14 +167,14 @@ def fake_outputs(
         if given is None:
             continue
         for part, size in zip(entries[tensor.name].shape, given.shape, strict=True):
-            name, more = told_by(part.tree) or ("", 0)
+            name, factor, more = told_by(part.tree) or ("", 1, 0)
             if name not in manifest.sizes:
                 continue
             if name in named:
                 shown = f"{tensor.name} of {manifest.kernel} has shape {tuple(given.shape)}: {name} differs"
-                torch._check(size - more == named[name], lambda shown=shown: shown)
+                torch._check(size == factor * named[name] + more, lambda shown=shown: shown)
             else:
-                named[name] = size - more
+                named[name] = (size - more) // factor if factor > 1 else size - more
     like = next(given for given in tensors if given is not None)
     made = []
     for tensor in signature.outputs:
