@@ -47,8 +47,9 @@ from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.driver import Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
-from tuner.judging.judge import Judgement, task_of
+from tuner.judging.judge import Judgement
 from tuner.judging.speed import versus
+from tuner.judging.task import task_of
 from tuner.judging.verdict import Speed
 from tuner.kernel.batching import Limits
 from tuner.kernel.candidates import candidate_kernel

@@ -16,7 +16,8 @@ from tuner.children.nvrtc import compile_source
 from tuner.core.conditions import Mode
 from tuner.devices.base import say_nothing
 from tuner.devices.local import LocalDevice
-from tuner.judging.judge import Judgement, task_of
+from tuner.judging.judge import Judgement
+from tuner.judging.task import task_of
 from tuner.judging.verdict import Judged
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel

@@ -126,15 +126,20 @@ def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
         ("onecontent", "tampers", "all contents"),
         ("idle", "tampers", "does not launch"),
         ("slowpoke", "clock_mismatch", "us pass outside of its process"),
+        ("brake", "tampers", "default takes"),
     ],
 )
 def test_what_a_locked_in_process_says_is_held_against_what_is_seen_outside_of_it(
     judge: Judge, tmp_path: Path, fault: str, reason: str, word: str
 ) -> None:
     in_python(tmp_path, fault)
-    said = judge(task(tmp_path / "task"), f"{tmp_path}/mine.py:mine__{fault}", "--json", "--against", "none")
+    said = judge(
+        task(tmp_path / "task"), f"{tmp_path}/mine.py:mine__{fault}", "--json", "--against", "default"
+    )
     verdict = verdict_of(said)
-    assert (said.code, verdict["reason"]) == (3, reason) and word in verdict["message"], verdict
+    assert (said.code, verdict["reason"], verdict["speed"]) == (3, reason, None) and word in verdict[
+        "message"
+    ], verdict
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,16 @@ from msgspec import structs
 
 from tuner.children.measuring import NOT_ISOLATED, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
-from tuner.core.errors import TunerError, UsageError
+from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Problem, Status, Trial, digest
 from tuner.core.version import __version__
 from tuner.devices.base import Contestant, Device
 from tuner.devices.isolated import isolated
 from tuner.devices.requests import RaceDiedError
 from tuner.judging.isolation import readable_for
+from tuner.judging.slowed import slowed_baseline
 from tuner.judging.speed import CONFIDENCE, through, versus
+from tuner.judging.task import Task
 from tuner.judging.verdict import (
     FORMAT,
     CandidateRecord,
@@ -44,7 +46,6 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.studies import interleaved
-from tuner.studies.bench import DEFAULT, Against, choose_against
 from tuner.tuning.confirmation import MOVED, Confirmation, confirm, is_wrong
 
 ROUNDS, FEWEST_ROUNDS = 30, 11
@@ -83,49 +84,6 @@ class Best:
 
 
 @dataclass(frozen=True)
-class Task:
-    """What candidates are judged by; nothing of it may change between two of them."""
-
-    kernel: KernelSpec
-    problems: Sequence[Problem]
-    against: Against
-    mode: Mode | None = None
-    """What the caches hold; None leaves it to the problem, and adds the mode warm where it may differ."""
-    file: str = ""
-    """As a user names it."""
-
-    @property
-    def record(self) -> TaskRecord:
-        """The task, for a verdict."""
-        kernel, identity = self.kernel, KernelIdentity(self.kernel)
-        compared = [[one.name, one.kind, one.text, str(one.file or "")] for one in self.against.baselines]
-        frozen = [
-            identity.computation,
-            identity.text if self.against.default else "",
-            [problem.key for problem in self.problems],
-            compared,
-            kernel.judge.any_size,
-            kernel.judge.limit_s,
-            str(self.mode),
-        ]
-        return TaskRecord(kernel.name, self.file or str(kernel.file), digest(frozen))
-
-
-def task_of(
-    kernel: KernelSpec, problems: Sequence[Problem], against: Sequence[str], mode: Mode | None, file: str = ""
-) -> Task:
-    """Return a task; the file's baselines count where ``against`` names none.
-
-    Raises:
-        UsageError: there is no such baseline, or nothing says what is right.
-    """
-    if not kernel.reference.exists:
-        raise UsageError(f"{kernel.name} does not say what is right", "add [reference] to its file")
-    names = tuple(against) or kernel.judge.baselines
-    return Task(kernel, problems, choose_against(kernel, names), mode, file)
-
-
-@dataclass(frozen=True)
 class Judgement:
     """Judges candidates for a task on a device, which others may use in between."""
 
@@ -152,7 +110,16 @@ class Judgement:
         with isolated(self.device, readable) as device:
             verdict = replace(self, device=device)._judged(candidate, name, incumbent)
             missing = [one.removeprefix(NOT_ISOLATED) for one in device.notes if one.startswith(NOT_ISOLATED)]
-            return structs.replace(verdict, not_isolated=tuple(missing))
+        verdict = structs.replace(verdict, not_isolated=tuple(missing))
+        if verdict.judged is not Judged.RIGHT:
+            return verdict
+        try:
+            error, reason = slowed_baseline(self.device, self.task, verdict), str(Status.TAMPERS)
+        except TunerError as failure:
+            error, reason = f"its baselines outside of its process: {failure}", "failed"
+        if not error:
+            return verdict
+        return structs.replace(verdict, judged=judged_for(reason), speed=None, reason=reason, message=error)
 
     def _judged(self, candidate: KernelSpec, name: str, incumbent: Best | None) -> Verdict:
         problems: list[ProblemVerdict] = []
@@ -330,15 +297,10 @@ class _AtProblem:
                     yield through(times, known, INCUMBENT, best.verdict.candidate.name)
 
     def _others(self) -> list[Contestant]:
-        task, gpu = self._task, self._device.gpu
-        others = [
-            Contestant(None, baseline=baseline, name=baseline.name) for baseline in task.against.baselines
-        ]
-        best = self._incumbent.kernel if self._incumbent and not self._incumbent.foreign else None
-        named = {DEFAULT: task.kernel if task.against.default else None, INCUMBENT: best}
-        for name, kernel in named.items():
-            if kernel is not None and (one := default_configuration(kernel, self._problem, gpu)) is not None:
-                others.append(Contestant(one, kernel=kernel, name=name))
+        others, best = self._task.contestants(self._problem, self._device.gpu), self._incumbent
+        if best is not None and not best.foreign:
+            own = default_configuration(best.kernel, self._problem, self._device.gpu)
+            others += [Contestant(own, kernel=best.kernel, name=INCUMBENT)] if own is not None else []
         return others
 
     def _confirm(self, configuration: Configuration, time_ns: float) -> None:
