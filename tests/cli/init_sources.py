@@ -188,3 +188,11 @@ __global__ void widths(const float* ends, unsigned* out) {
     out[at] = ends[upper] - ends[lower];
 }
 """
+LOOP = """
+#define GRID_LOOP(i, n) \\
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < (n); i += gridDim.x * blockDim.x)
+__global__ void other(float* a, int n) { GRID_LOOP(k, n) { a[k] = 0; } }
+__global__ void half(const float* a, ulong2* b, int n, int m) {
+    GRID_LOOP(i, n * m) { b[i] = make_ulong2(a[i % m], 0); }
+}
+"""

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.init_sources import (
     CASTS,
     GATHER,
+    LOOP,
     MASKED,
     PAIRS,
     PARTS,
@@ -113,6 +114,13 @@ def test_arrays_are_as_long_as_their_largest_index(capsys: pytest.CaptureFixture
     data, _ = init(capsys, PLANES)
     assert shapes(data) == {"p": "3 * n input", "table": "max(m, n) input", "y": "n output"}
     assert "repeat" in data["scalars"]
+
+
+def test_a_macro_that_begins_a_loop_is_that_loop(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, LOOP, "--entry", "half")
+    assert shapes(data) == {"a": "m input", "b": "m * n 2 output"}
+    assert launch(data)["grid"] == ["ceil_div(m * n, block_size)"]
+    assert said_by(capsys, "check", "./kernel.toml", "--configurations", "1", "--cc", "90").code == 0
 
 
 def test_a_source_that_is_not_utf_8_is_read(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def needed_part(text: str, entry: str = "") -> str:
     Raises:
         KernelError: the text is too large.
     """
-    source = read_declarations(text)
+    source = read_declarations(text, in_place=True)
     in_header = not any(one.kernel for one in source.items)  # whose names are not known here
     kept, _ = source.reached(entry_name(entry), source.names if in_header else source.skipped)
     at, parts = 0, list[str]()

@@ -316,7 +316,10 @@ class _Tensors:
         if not shape and use.added and all(set(index) <= {()} for index in use.indices):
             return ["1"], ""
         if not shape:
-            return (sizes or ["1"], "" if len(sizes) == 1 else "the shape")
+            return (
+                sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"],
+                "" if len(sizes) == 1 else "the shape",
+            )
         if left:
             a_block = any(index == {("blockIdx_x",): 1} for index in use.indices)
             return [left[0] if one is None else one for one in shape], "the shape" if a_block else ""

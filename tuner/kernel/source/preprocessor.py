@@ -105,6 +105,24 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
     return Preprocessed(plain, macros, frozenset(branches.asked), frozenset(words))
 
 
+def with_loops(source: Preprocessed) -> str:
+    """Return the text with loops in place of macros that begin one, as ``CUDA_KERNEL_LOOP(i, n)``."""
+    heads = {
+        name: one
+        for name, one in source.macros.items()
+        if one.parameters and re.search(r"\bfor\b", one.value)
+    }
+    if not heads:
+        return source.text
+
+    def loop(match: re.Match[str]) -> str:
+        macro, given = heads[match[1]], re.findall(rf"(?:[^,()]|{_CALL})+", match[2][1:-1])
+        values = dict(zip(macro.parameters or (), map(str.strip, given), strict=False))
+        return re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), macro.value)
+
+    return re.sub(rf"\b({'|'.join(heads)})\s*({_CALL})", loop, source.text)
+
+
 def uncommented(text: str) -> str:
     """Return a source's code of all branches, without comments, attributes and literals."""
 

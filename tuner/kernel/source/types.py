@@ -28,11 +28,11 @@ PASSED_AS = {
 }
 """The dtype as which a number of each C type is passed: eight bytes are the same whether signed or not."""
 _VECTOR = re.compile(
-    r"(?P<of>float|double|u?(?:char|short|int|longlong)|half|__half|nv_bfloat16|__nv_bfloat16)(?P<lanes>[234])(?:_\w+)?\Z"
+    r"(?P<of>float|double|u?(?:char|short|int|long|longlong)|half|__half|nv_bfloat16|__nv_bfloat16)(?P<lanes>[234])(?:_\w+)?\Z"
 )
 _SHORT = {
-    "longlong": "long long", "ulonglong": "unsigned long long", "uchar": "unsigned char", "uint": "unsigned int",
-    "ushort": "unsigned short",
+    "longlong": "long long", "ulonglong": "unsigned long long", "ulong": "unsigned long", "uchar": "unsigned char",
+    "uint": "unsigned int", "ushort": "unsigned short",
 }  # fmt: skip
 NUMBERS = frozenset(("signed", "unsigned", "char", "short", "int", "long", "float", "double", "bool"))
 NO_TYPE = frozenset(

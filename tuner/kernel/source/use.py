@@ -372,10 +372,10 @@ class CodeUse:
 def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
     left = Counter(larger[0])
     left.subtract(smaller[0])
-    if min(left.values(), default=0) < 0 or larger[1] % smaller[1]:
+    number, rest = divmod(larger[1], smaller[1])
+    if min(left.values(), default=0) < 0 or rest or number < 1:
         return None
     factors = list(left.elements())
-    number = larger[1] // smaller[1]
     return " * ".join([*([str(number)] if number != 1 or not factors else []), *factors])
 
 
