@@ -125,10 +125,19 @@ def drawn_rope(rng: random.Random, number: int) -> Drawn:
     return sizes, f"rope_{style}", (f"style={style}",)
 
 
+def drawn_reduce_axis(rng: random.Random, number: int) -> Drawn:
+    op, over = ("sum", "max", "mean")[number % 3], ("columns", "rows")[number % 2]
+    rows, columns = extent(rng, 64, 2**17), extent(rng, 64, 2**17)
+    while rows * columns > 2**29:
+        rows = max(rows // 4, 1)
+    return f"rows={rows},columns={columns}", f"reduce_axis_{op}_{over}", (f"op={op},over={over}",)
+
+
 DRAWN: dict[str, Callable[[random.Random, int], Drawn]] = {
     "transpose": drawn_transpose,
     "permute": drawn_permute,
     "rope": drawn_rope,
+    "reduce_axis": drawn_reduce_axis,
 }
 
 
@@ -152,7 +161,7 @@ def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[
     what += [word for problem in case.problems for word in ("--problem", problem)]
     seconds = str(SEARCH_S * case.patience)
     tune(*what, "--trials", str(trials or case.trials), "--time", seconds, "--db", str(db))
-    passes = read_passes() if case.kernel == "mean_matvec" else copy_passes(case.kernel)
+    passes = read_passes(case.kernel) or copy_passes(case.kernel)
     against = [word for baseline in (*case.baselines, *passes) for word in ("--against", baseline)]
     said, _ = tune("bench", *what, *against, "--rounds", str(rounds), "--db", str(db), "--json")
     found = json.loads(said or "[]")
@@ -163,9 +172,13 @@ def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[
     ]
 
 
-def read_passes() -> list[str]:
-    """Return kernels that only read the input, each in its own way; the fastest of them counts."""
-    vectors = "groups * vectors * length * itemsize(input) // 16"
+def read_passes(kernel: str) -> list[str]:
+    """Return launches that only read a kernel's input, each in its own way; the fastest of them counts."""
+    of = {"mean_matvec": ("groups * vectors * length", "y"), "reduce_axis": ("rows * columns", "out")}
+    if kernel not in of:
+        return []
+    count, out = of[kernel]
+    vectors = f"{count} * itemsize(input) // 16"
     launches = (
         f"read_tiles<8><<<ceil_div({vectors}, 512 * 8), 512>>>",
         f"read_tiles<16><<<ceil_div({vectors}, 512 * 16), 512>>>",
@@ -173,7 +186,7 @@ def read_passes() -> list[str]:
         "read_strided<8><<<4 * sm_count, 512>>>",
         "read_ring<6><<<sm_count, 32, 6 * 32768>>>",
     )
-    return [f"{READ_PASS}:{launch}(x, y, int64({vectors}))" for launch in launches]
+    return [f"{READ_PASS}:{launch}(x, {out}, int64({vectors}))" for launch in launches]
 
 
 def copy_passes(kernel: str) -> list[str]:

@@ -108,6 +108,10 @@ def _batched(a: Any, b: Any) -> Any:
     return a @ b.transpose(1, 2)
 
 
+def _of_columns(x: Any) -> Any:
+    return torch.amax(x, 0)
+
+
 def _sum(x: Any) -> Any:
     return x.sum().reshape(1)
 
@@ -257,6 +261,10 @@ def cases(
         OperatorCase(
             "permute", dict(zip("abc", axes, strict=True)), (axes,), _last_first, (1, 1), [{"axes": "cab"}],
             name="permute",
+        ),
+        OperatorCase(
+            "reduce_axis", {"rows": m, "columns": columns}, ((m, columns),), _of_columns, (1, 1),
+            [{"op": "max", "over": "rows"}], name="reduce_axis",
         ),
         OperatorCase(
             "rope", {"tokens": m, "q_heads": 3, "k_heads": 2, "pairs": k},

@@ -56,6 +56,11 @@ def reduce(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
     tensors["out"].copy_(getattr(tensors["x"].double(), op)())
 
 
+def reduce_axis(tensors: Mapping[str, Any], op: str, over: str, **_: Any) -> None:
+    function = torch.amax if op == "max" else getattr(torch, op)
+    tensors["out"].copy_(function(tensors["x"].double(), 1 if over == "columns" else 0))
+
+
 def mean_matvec(tensors: Mapping[str, Any], layout: str, **_: Any) -> None:
     mean = tensors["x"].double().mean(1 if layout == "nml" else 0)
     tensors["y"].copy_(mean @ tensors["w"].double().t())

@@ -46,9 +46,18 @@ def rope_interleaved(q: Any, k: Any, cosine: Any, sine: Any) -> Any:
     return rotated(q), rotated(k)
 
 
+def reduced(op: str, axis: int) -> Callable[[Any], Any]:
+    return lambda x: getattr(torch, "amax" if op == "max" else op)(x, axis)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": transpose,
     **{f"permute_{axes}": permuted(axes) for axes in ("bac", "acb", "bca", "cab", "cba", "abc")},
+    **{
+        f"reduce_axis_{op}_{over}": reduced(op, axis)
+        for op in ("sum", "mean", "max")
+        for axis, over in enumerate(("rows", "columns"))
+    },
     "rope_half": rope_half,
     "rope_interleaved": rope_interleaved,
 }

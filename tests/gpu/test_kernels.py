@@ -66,6 +66,13 @@ SIZES = {
             *[(1000, 1, 3), (2, 3001, 16)],
         ]
     ],
+    "reduce_axis": [
+        {"rows": rows, "columns": columns}
+        for rows, columns in [
+            *[(1, 1), (3, 5), (257, 129), (1000, 4096), (100003, 3), (3, 100003), (64, 16385), (4097, 1032)],
+            *[(2, 1000000), (1000000, 8), (33, 65536), (513, 2048)],
+        ]
+    ],
     "rope": [
         {"tokens": tokens, "q_heads": q_heads, "k_heads": k_heads, "pairs": pairs}
         for tokens, q_heads, k_heads, pairs in [

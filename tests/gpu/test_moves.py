@@ -11,7 +11,7 @@ from tests.templates.sources import GENERATIONS, compiled, draw
 from tuner.core.model import Configuration
 from tuner.kernel.load import load_kernel
 
-KERNELS = ("transpose", "permute", "rope")
+KERNELS = ("transpose", "permute", "rope", "reduce_axis")
 
 
 @pytest.mark.parametrize("cc", GENERATIONS)

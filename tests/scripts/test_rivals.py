@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -129,24 +130,27 @@ def test_without_nvcc_it_says_so_in_one_line(
 MODELS = SCRIPT.with_name("models.py")
 
 
-@pytest.mark.parametrize("kernel_name", ["transpose", "permute", "rope"])
-def test_what_torch_does_for_models_is_what_their_kernels_do(kernel_name: str) -> None:
+@pytest.mark.parametrize(
+    ("kernel_name", "named"),
+    [("transpose", ()), ("permute", ("axes",)), ("rope", ("style",)), ("reduce_axis", ("op", "over"))],
+)
+def test_what_torch_does_for_models_is_what_their_kernels_do(
+    kernel_name: str, named: tuple[str, ...]
+) -> None:
     torch = pytest.importorskip("torch")
-    load_function(f"{kernel_name}_eager" if kernel_name == "transpose" else "permute_bac_eager", MODELS)
-    module = sys.modules["baseline_models"]
-    kernel, rng = load_kernel(kernel_name), np.random.default_rng(0)
-    for axes in kernel.options.get("axes", kernel.options.get("style", ("",))):
-        options = {name: axes for name in ("axes", "style") if name in kernel.options}
-        problem = kernel.problem(
-            {size: 3 + i for i, size in enumerate(kernel.sizes)}, {"": "float32"}, options
-        )
-        names, function = kernel.environment(problem, GPU), f"{kernel_name}_{axes}".rstrip("_")
+    load_function("transpose_eager", MODELS)
+    module, kernel, rng = sys.modules["baseline_models"], load_kernel(kernel_name), np.random.default_rng(0)
+    for chosen in itertools.product(*(kernel.options[name] for name in named)):
+        sizes = {size: 3 + i for i, size in enumerate(kernel.sizes)}
+        problem = kernel.problem(sizes, {"": "float32"}, dict(zip(named, chosen, strict=True)))
+        names = kernel.environment(problem, GPU)
         inputs = {
             tensor.name: rng.standard_normal([int(dim.evaluate(names)) for dim in tensor.shape])
             for tensor in kernel.present(problem).values()
             if tensor.role == "input"
         }
-        found = getattr(module, f"{function}_eager")(**{k: torch.from_numpy(v) for k, v in inputs.items()})
+        function = getattr(module, "_".join([kernel_name, *map(str, chosen), "eager"]))
+        found = function(**{name: torch.from_numpy(array) for name, array in inputs.items()})
         results = found if isinstance(found, tuple) else (found,)
         for made, right in zip(results, numpy_of(kernel, problem).values(), strict=True):
             np.testing.assert_allclose(made.numpy(), right.evaluate({**problem.sizes, **inputs})[0])

@@ -27,7 +27,9 @@ def of_built_in(manifest: Manifest) -> Gradient | None:
     summary, gradient = _BUILT_IN.get(manifest.kernel, ("", None))
     if gradient is None or manifest.summary != summary:
         return None
-    if manifest.kernel == "reduce" and all(each.options["op"] != "max" for each in manifest.computations):
+    if manifest.kernel in ("reduce", "reduce_axis") and all(
+        each.options["op"] != "max" for each in manifest.computations
+    ):
         return Gradient(gradient.formula, keep_none)
     return gradient
 
@@ -131,14 +133,17 @@ def _gated(
 
 
 def _reduce(call: Differentiated) -> Sequence[Any]:
-    (grad,), (shape,), (dtype,) = call.grads, call.shapes, call.dtypes
-    op = call.options["op"]
+    """Return the gradient of `reduce`, or of `reduce_axis`, whose outputs lack an axis."""
+    (shape,), (dtype,) = call.shapes, call.dtypes
+    op, over = call.options["op"], call.options.get("over")
+    axis = 1 if over == "columns" else 0
+    grad = call.grads[0] if over is None else call.grads[0].unsqueeze(axis)
     if op == "max":  # as torch.amax: elements that are equally large share it
         (x,), (out,) = call.inputs, call.outputs
-        largest = x == out
-        return [(largest * (grad / largest.sum())).to(dtype)]
+        largest = x == (out if over is None else out.unsqueeze(axis))
+        return [(largest * (grad / largest.sum(axis, keepdim=True))).to(dtype)]
     if op == "mean":
-        grad = grad / shape[0]
+        grad = grad / shape[axis]
     return [grad.to(dtype).expand(shape)]
 
 
@@ -213,6 +218,10 @@ _BUILT_IN = {
     "permute": (
         "three axes in another order: x [a, b, c] as [b, a, c], ...",
         Gradient(_permute, keep_none),
+    ),
+    "reduce_axis": (
+        "sum, mean or maximum over the columns or the rows of a matrix",
+        Gradient(_reduce, keep_all),
     ),
     "rope": ("rotary position embedding of q and k", Gradient(_rope, _keep_angles)),
     "mean_matvec": ("y_n = W mean_m x_nm, for groups of vectors", Gradient(_mean_matvec, keep_inputs)),
