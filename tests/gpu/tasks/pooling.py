@@ -7,7 +7,7 @@ ROWS, COLUMNS = 255, 8191  # small: 5, 23
 
 class Model(torch.nn.Module):
     def forward(self, x):
-        return x.unfold(1, 5, 1).mean(2)
+        return sum(x[:, first : x.shape[1] - 4 + first] for first in range(5)) / 5.0
 
 
 def get_inputs():
