@@ -111,7 +111,10 @@ def build(block):
         result = y[:] = FACTOR * other(x)
     return scaled
 
-def other(x): return x
+def other(x): return x + PARTS["none"]
+PARTS = {}
+PARTS["none"] = 0
+PARTS.clear()
 result = tuner.tune(build, [x, x], {"block": [1, 2]}, outputs="y", reference="2 * x")
 from decorating import decorated
 """
@@ -127,7 +130,7 @@ def test_a_program_that_tunes_its_own_function_is_not_run_again(
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "own.py"), raising=False)
     found = build_of(f"{tmp_path}/own.py:build")
     assert found.files["own.py"].decode() == "".join(
-        line if number in (1, 4, 7, 8, 9, 10, 11, 12, 14, 16) else "\n"
+        line if number in (1, 4, 7, 8, 9, 10, 11, 12, 14, 15, 16, 19) else "\n"
         for number, line in enumerate(PROGRAM.splitlines(keepends=True), 1)
     )
     assert "tuner" not in found.files["own.py"].decode() and found.files.keys() == {"own.py", "decorating.py"}

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import symtable
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +107,8 @@ class _Reader(Reader):
             if self.types[name].pointers:
                 self.arrays[name] = on_host(name, value)
             else:
-                whole = isinstance(getattr(value, "item", lambda value=value: value)(), int)
-                self.numbers[name] = number(
-                    name, value, CType("a number", "long long" if whole else "double")
-                )
+                of = CType("a number", "long long" if isinstance(value, Integral) else "double")
+                self.numbers[name] = number(name, value, of)
         require(self.call.shapes, self.arrays, f"shapes names {{!r}}, which is no array of {self.name}")
 
     def _computed(self) -> dict[str, Any]:
@@ -219,9 +219,9 @@ def _needed(source: str, tree: ast.Module, name: str) -> str:
         }
         return own.union(*map(used, table.get_children()))
 
-    lines, wanted, kept = source.splitlines(), {name}, [""] * len(source.splitlines())
-    left = list(tree.body)
-    while more := [node for node in left if _for_all(node) or wanted.intersection(_bound(node))]:
+    lines, wanted, left = re.split(r"\r\n|\r|\n", source), {name}, list(tree.body)
+    kept = [""] * len(lines)
+    while more := [node for node in left if _for_all(node) or wanted.intersection(_changed(node))]:
         left = [node for node in left if node not in more]
         for node in more:
             first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", []))]) - 1
@@ -230,8 +230,19 @@ def _needed(source: str, tree: ast.Module, name: str) -> str:
     return "\n".join(kept).rstrip() + "\n"
 
 
+def _changed(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement binds, or of which it sets a part."""
+    yield from _bound(node)
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        while isinstance(target, ast.Subscript | ast.Attribute):
+            target = target.value
+        yield from (target.id,) if isinstance(target, ast.Name) else ()
+
+
 def _for_all(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and (node.module == "__future__" or node.names[0].name == "*")
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "__future__" or node.names[0].name == "*"
+    return isinstance(node, ast.Expr) and ast.unparse(node).startswith("sys.path.")
 
 
 def _shown(node: ast.AST) -> tuple[Mapping[str, bool] | None, Mapping[str, bool] | None]:
