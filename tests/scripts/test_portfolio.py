@@ -40,6 +40,7 @@ def bundle(state: Any) -> None:
 def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "open_device", lambda *_: SimulatedGpu())
     monkeypatch.setattr(script.HeldOut, "_bundle", bundle)
+    monkeypatch.setattr(script, "CURVE", (4, 32))
     given = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--count", "6", "--trials", "4"]
     given += ["--search", "0"]
     assert script.main([*given, "--seconds", "0"]) == 1
@@ -57,6 +58,9 @@ def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert data["summary"]["invalid"] == 0
     assert data["summary"]["slower_than_default"] == 0
     assert set(data["decisions"]) == set(script.METHODS)
+    assert [row["most"] for row in data["curve"]] == list(script.CURVE)
+    assert all(row["cubins"] <= max(row["most"], data["curve"][0]["cubins"]) for row in data["curve"])
+    assert data["curve"][-1]["median"] <= data["curve"][0]["median"]
     made, held_out = script.drawn(10)
     assert not {problem.key for problem in made} & {problem.key for problem in held_out}
 
@@ -85,7 +89,7 @@ def missed(changed: dict[str, Any] | None = None, **others: Any) -> Any:
 
 def test_what_misses_is_named() -> None:
     assert missed() == []
-    slow = {**ROW, "over_tuned": 1.3, "slower_than_default": True}
+    slow = {**ROW, "over_tuned": 1.5, "slower_than_default": True}
     everything = {str(number): slow for number in range(39)} | {"39": {"error": "wrong"}}
     assert missed(problems=everything, cubins=40, seconds=901.0) == [
         "median", "p95", "worst", "cubins", "seconds", "invalid", "slower_than_default",
