@@ -196,3 +196,12 @@ __global__ void half(const float* a, ulong2* b, int n, int m) {
     GRID_LOOP(i, n * m) { b[i] = make_ulong2(a[i % m], 0); }
 }
 """
+STRIDES = """
+__global__ void mm(int M, int N, int K, const float* A, int lda, const float* B, int ldb, float* C, int pitch_of_c) {
+    int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+    if (x >= N || y >= M) return;
+    float sum = 0;
+    for (int k = 0; k < K; k++) sum += A[y * lda + k] * B[k * ldb + x];
+    C[y * pitch_of_c + x] = sum;
+}
+"""

@@ -19,6 +19,7 @@ from tests.cli.init_sources import (
     SOFTMAX,
     SPARSE,
     STENCIL,
+    STRIDES,
     TILED,
     TOTAL,
     VECTORS,
@@ -114,6 +115,13 @@ def test_arrays_are_as_long_as_their_largest_index(capsys: pytest.CaptureFixture
     data, _ = init(capsys, PLANES)
     assert shapes(data) == {"p": "3 * n input", "table": "max(m, n) input", "y": "n output"}
     assert "repeat" in data["scalars"]
+
+
+def test_strides_are_rows_lengths(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, STRIDES)
+    assert shapes(data) == {"A": "M K input", "B": "K N input", "C": "M N output"}
+    assert [one["value"] for one in data["scalars"].values()] == ["K", "N", "N"]
+    assert "TODO:" not in Path("kernel.toml").read_text()
 
 
 def test_a_macro_that_begins_a_loop_is_that_loop(capsys: pytest.CaptureFixture[str]) -> None:

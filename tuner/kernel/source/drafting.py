@@ -12,13 +12,13 @@ from typing import Any
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
 from tuner.kernel.source.expressions import expression_text, plus, python_text, sum_of, sum_text
+from tuner.kernel.source.extents import row_lengths, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
 from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.types import Parameter
-from tuner.kernel.source.unbounded import unbounded
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import CodeUse, Use
 from tuner.kernel.toml.table import is_name
@@ -69,8 +69,10 @@ def draft_of(
     found = set(names.found) - set(names.renamed.values())
     names.doubtful |= {name for name in found if not is_choice(name) and _chosen(use, name) is False}
     use = CodeUse(source, kernel, names.of_problem)
+    if lengths := row_lengths(names, use):
+        use = CodeUse(source, kernel, names.of_problem, {}, lengths)
     if extents := unbounded(names, use):
-        use = CodeUse(source, kernel, names.of_problem, extents)
+        use = CodeUse(source, kernel, names.of_problem, extents, lengths)
     read = _Tensors(names, use)
     tensors = read.all()
     _settle_sizes(names, tensors, use)

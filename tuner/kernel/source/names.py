@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _NO_SIZE = re.compile(
     r"(?i)(ld[a-z]?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps)"
 )
+_STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?|\w*(stride|pitch)\w*")
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
 NO_TEXTURES = (
     "let the kernel read the array by a pointer, const T* __restrict__: the tuner has no texture objects"
@@ -40,6 +41,11 @@ OF_STRUCTS = (
 )
 LEAST_SIZE = 64
 """A macro of at least so much is taken for a size that the source fixes."""
+
+
+def is_stride(name: str) -> bool:
+    """Return whether a number's name says that it is how far rows lie from each other."""
+    return _STRIDE.fullmatch(name) is not None
 
 
 class SourceNames:
@@ -250,7 +256,7 @@ class SourceNames:
                 self.scalars[name] = (one.type.dtype, value)
             elif one in whole:
                 guess = next((self.named(size.name) for size in reversed(large)), "1")
-                guess = guess if re.match(r"(?i)ld|\w*stride|\w*pitch", one.name) else "1"
+                guess = guess if is_stride(one.name) else "1"
                 self.scalars[name] = Given((one.type.dtype, guess), self._unknown(one.name), gap=True)
             else:
                 self.scalars[name] = (one.type.dtype, 0.5)

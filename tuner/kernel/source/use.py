@@ -60,6 +60,7 @@ class CodeUse:
         kernel: the kernel.
         sizes: names that the problem decides.
         extents: the size that an index stays below which the code compares with nothing, by variable.
+        lengths: what strides are that the kernel is passed, by name.
     """
 
     def __init__(
@@ -68,12 +69,14 @@ class CodeUse:
         kernel: KernelSignature,
         sizes: Collection[str],
         extents: Mapping[str, str] = MappingProxyType({}),
+        lengths: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.body, self.sizes, self.asked = kernel.body, frozenset(sizes), source.asked
         self.code = code(kernel.body)
         self._loads = {name for name, one in source.macros.items() if re.match(r"__ld|\*", one.value)}
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
+        numbers |= {name: python_text(length) for name, length in lengths.items()}
         self._values = dict(variables_of(kernel.body))
         self.begins = {name: python_of(value) for name, value in self._values.items()}
         """Variables with what they begin as; None for what is no expression."""

@@ -1,4 +1,4 @@
-"""Indices that a kernel compares with nothing: as many elements as its blocks compute, or an element for each block."""
+"""What a kernel's indices leave open: those that it compares with nothing, and how far its rows lie from each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from tuner.kernel.draft import Given
 from tuner.kernel.source.expressions import Product, Sum, names_of, sum_of
-from tuner.kernel.source.names import SourceNames
+from tuner.kernel.source.names import SourceNames, is_stride
 from tuner.kernel.source.use import AXES, CodeUse
 
 BLOCKS = 1024
@@ -51,6 +51,28 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
             row |= any(values[name] == {(block,): 1} for name in variables)
             usual = ("rows", "height", f"rows_{axis}") if row else ("n", "elements")
             found |= dict.fromkeys(_first(use, values, axis), known[0] if known else _new(names, *usual))
+    return found
+
+
+def row_lengths(names: SourceNames, use: CodeUse) -> dict[str, str]:
+    """Return what strides that the kernel is passed are for rows one behind the other, and set their values to that.
+
+    In ``A[y * lda + k]`` that is the size that ``k`` stays below.
+    """
+    strides = {
+        one.name
+        for one in names.numbers
+        if isinstance(names.scalars.get(names.named(one.name)), Given) and is_stride(one.name)
+    }
+    found: dict[str, str] = {}
+    for index in (index for pointer in use.pointers.values() for index in pointer.indices):
+        beside = [part for product in index if strides.isdisjoint(product) for part in product]
+        lengths = [bound for part in beside if (bound := use.bound(part)) is not None]
+        for name in strides.intersection(part for product in index for part in product) if lengths else ():
+            found.setdefault(name, lengths[0])
+    for name, length in found.items():
+        of = names.named(name)
+        names.scalars[of] = (names.scalars[of].value[0], names.text(length))
     return found
 
 
