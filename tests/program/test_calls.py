@@ -58,8 +58,42 @@ def test_gradients_are_products_of_other_layouts() -> None:
         (lambda a, b: torch.bmm(a[None], b[None]), "gemm m=8 n=6 k=4 float32 layout=nn", ""),
         (lambda a, b: torch.bmm(a.expand(3, 8, 4).clone(), b.expand(3, 4, 6)), "gemm m=24 n=6 k=4", ""),
         (lambda a, b: torch.matmul(a.view(2, 2, 2, 4), b), "gemm m=8 n=6 k=4 float32 layout=nn", ""),
-        (lambda a, b: torch.bmm(a.view(2, 4, 4), b.expand(2, 4, 6).clone()), "bmm batch=2", "a batch of 2"),
-        (lambda a, b: torch.addmm(b[0], a, b), "gemm m=8 n=6 k=4 float32 layout=nn", "adds a bias"),
+        (
+            lambda a, b: torch.bmm(a.view(2, 4, 4), b.expand(2, 4, 6).clone()),
+            "bmm batch=2 m=4 n=6 k=4 float32 layout=nn broadcast=none",
+            "",
+        ),
+        (
+            lambda a, b: torch.bmm(a.view(2, 4, 4).transpose(1, 2), b.expand(2, 4, 6)),
+            "bmm batch=2 m=4 n=6 k=4 float32 layout=tn broadcast=b",
+            "",
+        ),
+        (
+            lambda a, b: torch.bmm(a.view(2, 4, 4)[:, :3], b.expand(2, 4, 6).clone()),
+            "bmm batch=2",
+            "matrices of a batch of 2",
+        ),
+        (lambda a, b: torch.addmm(b[0], a, b), "linear m=8 n=6 k=4 float32 layout=nn op=x + bias", ""),
+        (
+            lambda a, b: torch.addmm(a @ b, a, b, alpha=2),
+            "linear m=8 n=6 k=4 float32 layout=nn op=alpha * x + beta * residual",
+            "",
+        ),
+        (
+            lambda a, b: torch._addmm_activation(b[0], a, b, use_gelu=True),
+            "linear m=8 n=6 k=4 float32 layout=nn op=gelu(x + bias)",
+            "",
+        ),
+        (
+            lambda a, b: torch.addmm(b[0].expand(8, 6).t().clone().t(), a, b),
+            "gemm m=8",
+            "adds what is no bias",
+        ),
+        (
+            lambda a, b: torch.baddbmm(a[:2, :1].view(2, 1, 1), a.view(2, 4, 4), b.expand(2, 4, 6).clone()),
+            "bmm batch=2",
+            "adds to a batch",
+        ),
         (lambda a, b: a.double() @ b.double(), "gemm m=8 n=6 k=4 float64 layout=nn", "dtype float64"),
         (lambda a, b: a @ b[:, :5], "mm m=8 n=5 k=4 float32", "operand b is a part"),
         (lambda a, b: a.bfloat16() @ b.bfloat16(), "gemm m=8 n=6 k=4 bfloat16 layout=nn", ""),
@@ -69,7 +103,7 @@ def test_gradients_are_products_of_other_layouts() -> None:
 def test_what_a_call_is(call: Any, problem: str, obstacle: str) -> None:
     with tuner.record() as calls:
         call(torch.randn(8, 4), torch.randn(4, 6))
-    ((kind, _),) = calls.counts
+    *_, (kind, _) = calls.counts
     assert kind.problem.startswith(problem)
     assert kind.obstacle.startswith(obstacle) and bool(kind.obstacle) == bool(obstacle)
 

@@ -46,8 +46,14 @@ def test_problems_are_written_the_heaviest_first(tmp_path: Path) -> None:
         {"m": "8", "n": "32", "k": "64", "layout": "nn", "dtype": "float32", "calls": "5"},
         {"m": "10", "n": "96", "k": "64", "layout": "nt", "dtype": "float32", "calls": "1"},
         {"m": "1", "n": "16", "k": "64", "layout": "nn", "dtype": "float32", "calls": "5"},
-    ]  # the layer with a bias is no problem of the kernel
-    assert "adds a bias" in str(calls)
+    ]
+    calls.save(
+        with_bias := tmp_path / "with_bias.csv", kernel="linear"
+    )  # the layer with a bias is another kernel's
+    ((row),) = rows(with_bias)
+    assert (row["m"], row["n"], row["k"], row["op"], row["layout"]) == ("10", "64", "96", "x + bias", "nt")
+    (job,) = make_jobs(load_kernel("linear"), ProblemTexts(problem_file=with_bias))
+    assert str(job.choices[0]) == "linear m=10 n=64 k=96 float32 layout=nt op=x + bias"
     calls.time_ns = dict.fromkeys(calls.counts, 1000.0)
     calls.save(file)
     assert [(row["m"], row["time_us"]) for row in rows(file)] == [

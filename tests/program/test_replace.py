@@ -62,6 +62,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[float, float]]:
         return measure(kind, ways, around, mode, device)
 
     monkeypatch.setattr(products, "times_in_turn", times_in_turn)
+    monkeypatch.setattr(tuner.replace, "_passing_on_ns", lambda _: 0.0)
     return told
 
 
@@ -161,7 +162,7 @@ def test_what_cannot_be_replaced_says_why(times: dict[str, tuple[float, float]])
     with tuner.replace(FakeGemm(error=0.01), calls) as report:
         torch.testing.assert_close(model(x), model(x))
     assert "its error is 0.01" in str(report)
-    assert "adds a bias" in str(report)
+    assert "no operation of linear is given" in str(report)
     with tuner.replace(FakeGemm(refuses="k is odd"), calls) as report:
         model(x)
     assert "no valid configuration: k is odd" in str(report)
@@ -389,3 +390,64 @@ def test_a_wrong_device_or_database_is_named(tmp_path: Path) -> None:
         pass
     with pytest.raises(TunerError, match="nothing"):
         tuner.replace(tmp_path / "nothing.db")
+
+
+class FakeOperation:
+    """Of linear or bmm: computes by torch, in float64, what the kernel is told, and keeps what it was called with."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.calls = name, []
+
+    def __call__(self, a: Any, b: Any, *added: Any, out: Any = None, **numbers: float) -> Any:
+        self.calls.append((tuple(a.shape), tuple(b.shape), *(tuple(each.shape) for each in added), numbers))
+        if self.name == "bmm":
+            made = (a.double() @ b.double().transpose(1, 2)).to(a.dtype)
+        else:
+            scaled = numbers.get("alpha", 1.0) * (a.double() @ b.double())
+            made = (scaled + numbers.get("beta", 1.0) * added[0].double()).to(a.dtype)
+        return made if out is None else out.copy_(made)
+
+
+def test_bias_residual_and_batches_are_replaced(times: dict[str, tuple[float, float]]) -> None:
+    times |= {"linear": (2.0, 1.0), "bmm": (2.0, 1.0)}
+    layer, x, scores = torch.nn.Linear(64, 32), torch.randn(2, 5, 64), torch.randn(3, 8, 16)
+
+    def program(x: Any) -> Any:
+        up = layer(x)  # a bias
+        rows = torch.addmm(up.flatten(0, 1), x.flatten(0, 1), layer.weight.t(), beta=3, alpha=2)  # a residual
+        return rows.sum() + torch.bmm(scores, scores.transpose(1, 2)).sum()
+
+    wanted, calls = program(x), recorded(program, x)
+    linear, bmm = FakeOperation("linear"), FakeOperation("bmm")
+    with tuner.replace({"linear": linear, "bmm": bmm}, calls) as report:
+        linear.calls.clear(), bmm.calls.clear()
+        torch.testing.assert_close(program(x), wanted)
+    shapes = ((10, 64), (64, 32))
+    assert linear.calls == [(*shapes, (32,), {}), (*shapes, (10, 32), {"alpha": 2.0, "beta": 3.0})]
+    assert bmm.calls == [((3, 8, 16), (3, 8, 16), {})]  # as it lies in memory
+    assert [answer.outcome for answer in answers(report) if answer.calls] == ["replaced"] * 3
+    layers = torch.nn.Sequential(layer)
+    assert report.linear_layers(layers, "eager") == ["0"]
+    linear.calls.clear()
+    torch.testing.assert_close(layers(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
+    assert linear.calls == [(*shapes, (32,), {})]
+
+
+def test_eager_calls_are_not_intercepted_at_a_loss(
+    times: dict[str, tuple[float, float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One product gains 1 us, and the other loses what looking at it takes."""
+    times |= {UP: (2000.0, 1000.0), DOWN: (1000.0, 2000.0)}
+    model, x, gemm = TwoLayers(), torch.randn(10, 64), FakeGemm()
+    calls = recorded(model, x)
+    for passing_on_ns, replaced in ((1500.0, 0), (500.0, 1)):
+        monkeypatch.setattr(tuner.replace, "_passing_on_ns", lambda _, ns=passing_on_ns: ns)
+        with tuner.replace(gemm, calls) as report:
+            before = gemm.calls
+            model(x)
+        assert gemm.calls == before + replaced
+        assert ("costs more than is gained" in str(report)) is not bool(replaced)
+        assert report.predict(10_000.0) == pytest.approx(10_000.0 - 1000.0 * replaced, rel=0.01)
+        assert report.linear_layers(TwoLayers(), "eager") == ["up"]  # which intercepts nothing
+    monkeypatch.undo()
+    assert 0.0 < tuner.replace(gemm)._passing_on_ns() < 1e6

@@ -108,7 +108,7 @@ def test_operands_lie_as_the_layout_says(layout: str) -> None:
     assert (made.a.shape, made.bs[0].shape) == ((6, 14), (14, 10))
     assert (made.a.is_contiguous(), made.bs[0].is_contiguous()) == (layout[0] == "n", layout[1] == "n")
     timing._write(made)
-    assert torch.equal(made.a, -made.source)
+    assert torch.equal(made.written, -made.source)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

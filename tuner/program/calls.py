@@ -21,7 +21,7 @@ import torch
 from tuner.core.errors import CallError, DeviceError, UsageError
 from tuner.core.files import write_csv
 from tuner.core.stats import median
-from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of
+from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of, torch_call
 from tuner.program.timing import times_in_turn
 from tuner.report.terminal import printable
 
@@ -215,11 +215,11 @@ class Calls:
         with torch.no_grad():
             for kind, mode in self.heaviest():
                 if kind.is_product:
-                    (samples,) = times_in_turn(kind, [torch.mm], [nullcontext()], mode, self.device)
+                    (samples,) = times_in_turn(kind, [torch_call(kind)], [nullcontext()], mode, self.device)
                     self.time_ns[kind, mode] = median(samples)
 
     def save(self, path: str | Path, kernel: str = "gemm") -> None:
-        """Write the problems of one kernel as a file for ``tune gemm --problems``, the heaviest first.
+        """Write the problems of one kernel as a file for ``tune KERNEL --problems``, the heaviest first.
 
         Beside sizes, options and dtype it says how often each is called and, where it was measured, how long
         torch takes for one call.

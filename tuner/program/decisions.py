@@ -16,7 +16,7 @@ from tuner.core.errors import UsageError
 from tuner.core.files import whole_file
 from tuner.core.reading import read_at_most
 from tuner.program.calls import as_table
-from tuner.program.kinds import CallKind, CallMode
+from tuner.program.kinds import PRODUCT_KERNELS, CallKind, CallMode
 
 if TYPE_CHECKING:
     from tuner.program.replace import Replacement
@@ -163,7 +163,7 @@ def answers(replacement: Replacement) -> list[Answer]:
     counts = {
         key: count
         for key, count in (recorded.counts if recorded else {}).items()
-        if key[0].kernel in ("gemm", "")
+        if key[0].kernel in (*PRODUCT_KERNELS, "")
     }
     listed = {kind for kind, _ in counts}
     for kind in replacement.seen():

@@ -1,9 +1,9 @@
-"""Kinds of calls: what a call of torch is as a problem of a kernel, or why no kernel can serve it."""
+"""Kinds of calls: what a call of torch is as a problem of a kernel, and how that is called; or why none can serve it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -18,6 +18,8 @@ PRODUCTS = (
     *("addmm", "addmm.out", "_addmm_activation", "_addmm_activation.out", "baddbmm", "baddbmm.out"),
 )
 """Overloads of ``aten`` that are products. ``linear``, ``matmul`` and ``einsum`` end in these on a device."""
+PRODUCT_KERNELS = ("gemm", "linear", "bmm")
+"""What serves them: a product, one with what is added and an activation, a batch."""
 REDUCTIONS = ("sum", "mean", "max")
 """Overloads that reduce everything. Additions are not among these: there torch's dispatcher gives functions in Python a
 plain number for what was a tensor, which torch's own function does not take."""
@@ -51,8 +53,13 @@ class CallKind:
 
     @property
     def is_product(self) -> bool:
-        """Whether gemm can serve it."""
-        return self.kernel == "gemm" and not self.obstacle
+        """Whether one of the kernels of products can serve it."""
+        return self.kernel in PRODUCT_KERNELS and not self.obstacle
+
+    @property
+    def op(self) -> str:
+        """The expression of a product that is more than one; empty of one that is not."""
+        return dict(self.options).get("op", "")
 
     @property
     def problem(self) -> str:
@@ -84,14 +91,41 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
     view = folded(a, b)
     obstacle = _product_obstacle(call, name, a, b, kwargs)
     if view is None:
-        obstacle = obstacle or f"a batch of {batch} different products"
-        return CallKind(call, "", (("batch", batch), ("m", m), ("n", n), ("k", k)), dtype, (), flop, obstacle)
+        return _batch_kind(
+            call, a, b, (("batch", batch), ("m", m), ("n", n), ("k", k)), dtype, flop, obstacle
+        )
     sizes = (("m", view[0].shape[0]), ("n", n), ("k", k))
     orders = [order(matrix) for matrix in view]
     if not all(orders):
         gaps = f"operand {'ab'[orders.index('')]} is a part of a larger matrix: its rows lie apart"
         return CallKind(call, "", sizes, dtype, (), flop, obstacle or gaps)
-    return CallKind(call, "gemm", sizes, dtype, (("layout", "".join(orders)),), flop, obstacle)
+    layout = ("layout", "".join(orders))
+    if not _adds(call):
+        return CallKind(call, "gemm", sizes, dtype, (layout,), flop, obstacle)
+    op = expression_of(call, args, kwargs)
+    if not op:
+        what = "adds what is no bias, row or row-major matrix of its dtype"
+        return CallKind(call, "gemm", sizes, dtype, (layout,), flop, obstacle or what)
+    return CallKind(call, "linear", sizes, dtype, (layout, ("op", op)), flop, obstacle)
+
+
+def _batch_kind(
+    call: str, a: Any, b: Any, sizes: tuple[tuple[str, int], ...], dtype: str, flop: float, obstacle: str
+) -> CallKind:
+    """Return the kind of a batch of different products."""
+    orders = [_batch_order(each) for each in (a, b)]
+    broadcast = "a" if a.stride(0) == 0 else "b" if b.stride(0) == 0 else "none"
+    if not all(orders) or (a.stride(0) == 0 and b.stride(0) == 0):
+        obstacle = obstacle or f"matrices of a batch of {a.shape[0]} that lie apart"
+        return CallKind(call, "", sizes, dtype, (), flop, obstacle)
+    options = (("layout", "".join(orders)), ("broadcast", broadcast))
+    return CallKind(call, "bmm", sizes, dtype, options, flop, obstacle)
+
+
+def _batch_order(matrices: Any) -> str:
+    """Return the order of matrices that lie one below the other, or are one and the same; nothing for others."""
+    _, rows, columns = matrices.shape
+    return order(matrices[0]) if matrices.stride(0) in (0, rows * columns) else ""
 
 
 def _adds(call: str) -> bool:
@@ -103,15 +137,39 @@ def _product_obstacle(call: str, name: str, a: Any, b: Any, kwargs: Mapping[str,
         return f"dtype {str(a.dtype).removeprefix('torch.')}"
     if "dtype" in name:
         return "an output of another dtype"
-    if call == "_addmm_activation":
-        return "adds a bias and applies an activation, which the kernel does not"
-    if _adds(call):
-        return "adds a bias, which the kernel does not"
+    if call == "baddbmm":
+        return "adds to a batch of products, which the kernel does not"
     out = kwargs.get("out")
     shape = (*a.shape[:-1], b.shape[-1])
     if out is not None and not (out.dtype == a.dtype and out.shape == shape and out.is_contiguous()):
         return "the given output is not row-major, or of another shape or dtype"
     return ""
+
+
+def expression_of(call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return what ``addmm`` or ``_addmm_activation`` does to a product, as linear's expression; nothing for none."""
+    added, a, b = args[:3]
+    (m, n), place = (a.shape[0], b.shape[1]), ""
+    if added.dtype != a.dtype:
+        return ""
+    if added.shape[-1:] == (n,) and added.numel() == n and added.stride(-1) == 1:
+        place = "bias"
+    elif added.shape == (m, 1) and added.is_contiguous():
+        place = "row_bias"
+    elif added.shape == (m, n) and added.is_contiguous():
+        place = "residual"
+    if not place:
+        return ""
+    scaled = _number(kwargs, "alpha") != 1 or _number(kwargs, "beta") != 1
+    text = f"alpha * x + beta * {place}" if scaled else f"x + {place}"
+    if call != "_addmm_activation":
+        return text
+    gelu = "gelu_tanh" if a.is_cuda else "gelu"  # torch's own differ so
+    return f"{gelu if kwargs.get('use_gelu') else 'relu'}({text})"
+
+
+def _number(kwargs: Mapping[str, Any], name: str) -> float:
+    return float(kwargs.get(name, 1))
 
 
 def folded(a: Any, b: Any) -> tuple[Any, Any] | None:
@@ -144,19 +202,55 @@ def _reduction_kind(call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return CallKind(call, "reduce", (("n", n),), DTYPES[x.dtype], (("op", call),), n)
 
 
-Product = Callable[[Any, Any, Any], Any]
-"""A product of two matrices into a given one, or into a new one for None."""
+NUMBERS = {"alpha": 0.5, "beta": 2.0}
+"""With which calls that have some are timed."""
+Product = Callable[..., Any]
+"""An operation of the kernel: takes tensors, ``out=`` if one is given, and numbers by name."""
 
 
-def call_product(product: Product, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what a call of a product without obstacles gives, computed by another function."""
-    a, b = args[:2]
-    out = kwargs.get("out")
-    if a.dim() == 2:
-        return product(a, b, out)
-    view = folded(a, b)
-    assert view is not None, name
-    if out is not None:
-        product(*view, out.view(-1, out.shape[2]))
-        return out
-    return product(*view, None).view(a.shape[0], a.shape[1], b.shape[2])
+def call_product(product: Product, kind: CallKind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return what a call of a kind without obstacles gives, computed by an operation of its kernel."""
+    a, b, *added = (*args[1:3], args[0]) if kind.kernel == "linear" else args[:2]
+    numbers = {name: _number(kwargs, name) for name in ("alpha", "beta") if f"{name} * " in kind.op}
+    return call_tuned(product, kind, a, b, *added, out=kwargs.get("out"), **numbers)
+
+
+def call_tuned(
+    product: Product, kind: CallKind, a: Any, b: Any, *added: Any, out: Any = None, **numbers: float
+) -> Any:
+    """Return what an operation of a kind's kernel gives for operands, and what is added, as torch's call has them."""
+    numbers = numbers or (NUMBERS if "alpha" in kind.op else {})
+    if kind.kernel == "bmm":
+        tensors, shape = tuple(_in_memory(kind, a, b)), None
+    else:
+        view = folded(a, b)
+        assert view is not None, kind
+        tensors, shape = view, None if a.dim() == 2 else (a.shape[0], a.shape[1], b.shape[2])
+    if added:
+        one_row = added[0].dim() == 2 and added[0].shape[1] != 1 and "bias" in kind.op
+        tensors = (*tensors, added[0].reshape(-1) if one_row else added[0])
+    if out is None:
+        made = product(*tensors, **numbers)
+        return made if shape is None else made.view(shape)
+    product(*tensors, out=out if shape is None else out.view(-1, shape[2]), **numbers)
+    return out
+
+
+def _in_memory(kind: CallKind, a: Any, b: Any) -> Iterator[Any]:
+    """Yield the operands of a batch as bmm takes them: as they lie, and one matrix where all are one."""
+    options = dict(kind.options)
+    for name, order_of, each in zip("ab", options["layout"], (a, b), strict=True):
+        matrices = each[:1] if options["broadcast"] == name else each
+        yield matrices.transpose(1, 2) if order_of == "t" else matrices
+
+
+def torch_call(kind: CallKind) -> Callable[..., Any]:
+    """Return torch's call of a kind of product: a function of its two operands, and of what it adds."""
+    numbers = NUMBERS if "alpha" in kind.op else {}
+    if kind.kernel != "linear":
+        plain: Callable[..., Any] = torch.bmm if kind.kernel == "bmm" else torch.mm
+        return plain
+    if kind.call == "_addmm_activation":
+        gelu = "gelu" in kind.op
+        return lambda a, b, c: torch._addmm_activation(c, a, b, use_gelu=gelu, **numbers)
+    return lambda a, b, c: torch.addmm(c, a, b, **numbers)

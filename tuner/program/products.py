@@ -4,7 +4,8 @@ linear layers it stays with a model."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tuner.core.errors import CallError, TunerError
 from tuner.core.model import canonical_json
 from tuner.core.stats import Verdict, median, paired_ratio, verdict
 from tuner.program.decisions import Decision
-from tuner.program.kinds import DTYPES, CallKind, CallMode
+from tuner.program.kinds import DTYPES, PRODUCT_KERNELS, CallKind, CallMode, call_tuned, torch_call
 from tuner.program.timing import Around, errors, times_in_turn
 from tuner.winners.load import load
 
@@ -24,40 +25,81 @@ ERROR_TIMES = 2.0
 """How much larger than torch's the error of a product may be."""
 
 
-def operation_of(source: Any) -> Any:
-    """Return the operation of gemm: the one that is given, or the winners of a database or of a bundle's folder.
-
-    Raises:
-        TunerError: there is no such database or bundle, or it has no winners of gemm.
-    """
-    if not isinstance(source, (str, Path)):
-        return source
-    if Path(source).is_dir():
-        return load("gemm", bundle=source)
-    return load("gemm", db=source)
-
-
 def gpu_name(device: str) -> str:
     """Return the name of the current device."""
     return torch.cuda.get_device_name(torch.cuda.current_device()) if device == "cuda" else "CPU"
 
 
 class TunedProduct:
-    """An operation as a function of two matrices.
+    """Tuned operations in the place of torch's products, by kind.
+
+    Raises:
+        TunerError: there is no such database or bundle, or it has no winners.
 
     Args:
-        operation: takes two matrices, and perhaps ``out=``; from :func:`tuner.load`, or any function like it.
+        source: the path of a database, or of a bundle of gemm; an operation of :func:`tuner.load`, or any function like
+            gemm's of two matrices, and perhaps ``out=``; or several by the name of their kernel.
         device: ``cuda`` or ``cpu``.
     """
 
-    def __init__(self, operation: Any, device: str) -> None:
-        self.operation, self.device = operation, device
+    def __init__(self, source: Any, device: str) -> None:
+        self.device, self._path = device, Path(source) if isinstance(source, (str, Path)) else None
+        self._of: dict[tuple[str, tuple[tuple[str, str], ...]], Any] = {}
+        self._given: dict[str, Any] = {}
+        if self._path is None:
+            named = {str(getattr(source, "name", "gemm")): source}
+            self._given = dict(source) if isinstance(source, Mapping) else named
+        elif self._path.is_dir():
+            self._given = {"gemm": load("gemm", bundle=self._path)}
+        else:
+            self._check(self._path)
 
-    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
-        """Return the product, also within autograd, which differentiates the call that this stands for."""
-        if a.requires_grad or b.requires_grad:
-            a, b = a.detach(), b.detach()
-        return self.operation(a, b) if out is None else self.operation(a, b, out=out)
+    def _check(self, path: Path) -> None:
+        """Refuse a file that is no database, or has no winners of any kernel of products."""
+        failures = []
+        for kernel in PRODUCT_KERNELS:
+            try:
+                operation = load(kernel, db=path)
+            except TunerError as error:
+                failures.append(error)
+                continue
+            if kernel == "gemm":
+                self._of[kernel, ()] = operation
+            return
+        raise failures[0]
+
+    def of(self, kind: CallKind) -> Any:
+        """Return the operation that serves a kind.
+
+        Raises:
+            TunerError: none does.
+        """
+        given = self._given.get(kind.kernel)
+        if given is not None or self._path is None or self._path.is_dir():
+            if given is None:
+                raise CallError(
+                    f"no operation of {kind.kernel} is given", "name a database that has its winners"
+                )
+            return given
+        # What arrays do not tell: which expression, and how the matrices of a batch lie.
+        fixed = tuple((k, v) for k, v in kind.options if kind.kernel == "bmm" or k != "layout")
+        if (kind.kernel, fixed) not in self._of:
+            self._of[kind.kernel, fixed] = load(kind.kernel, db=self._path, options=dict(fixed) or None)
+        return self._of[kind.kernel, fixed]
+
+    def function(self, kind: CallKind) -> Callable[..., Any]:
+        """Return the operation of a kind as a function, also within autograd, which differentiates the call in whose
+        place it stands.
+
+        Raises:
+            TunerError: there is none.
+        """
+        operation = self.of(kind)
+
+        def function(*tensors: Any, **named: Any) -> Any:
+            return operation(*(each.detach() if each.requires_grad else each for each in tensors), **named)
+
+        return function
 
     def configuration(self, kind: CallKind) -> str:
         """Return which configuration would run; nothing for an operation that cannot say.
@@ -65,7 +107,7 @@ class TunedProduct:
         Raises:
             TunerError: none can.
         """
-        plan = getattr(self.operation, "plan", None)
+        plan = getattr(self.of(kind), "plan", None)
         if plan is None:
             return ""
         choice = plan(**self._problem(kind))
@@ -77,7 +119,7 @@ class TunedProduct:
         Raises:
             TunerError: no configuration can run it.
         """
-        warm = getattr(self.operation, "warm", None)
+        warm = getattr(self.of(kind), "warm", None)
         if warm is not None:
             warm([self._problem(kind)])
 
@@ -97,23 +139,24 @@ def measured(
 
     Args:
         product: the tuned one.
-        kind: of gemm, without an obstacle.
+        kind: of a product, without an obstacle.
         mode: in which it is called.
         configuration: what would run.
-        around: two contexts: in the first ``torch.mm`` is torch's own, in the second the tuned one.
+        around: two contexts: in the first torch's call is its own, in the second the tuned one.
 
     Raises:
         TunerError: the tuned one cannot be called, or returns no product.
     """
     where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), configuration)
-    torch_error, tuned_error = errors(kind, (torch.mm, product), product.device)
+    call, tuned = torch_call(kind), partial(call_tuned, product.function(kind), kind)
+    torch_error, tuned_error = errors(kind, (call, tuned), product.device)
     allowed = max(ERROR_TIMES * torch_error, 2**-24 * dict(kind.sizes)["k"] ** 0.5)
     if not tuned_error <= allowed:
         reason = f"its error is {tuned_error:.2g}, torch's {torch_error:.2g}"
         finite = tuned_error if math.isfinite(tuned_error) else None
         return Decision(*where, False, reason, torch_error=torch_error, tuned_error=finite)
-    own, tuned = times_in_turn(kind, (torch.mm, torch.mm), around, mode, product.device)
-    ratio = paired_ratio(tuned, own)
+    own_ns, tuned_ns = times_in_turn(kind, (call, call), around, mode, product.device)
+    ratio = paired_ratio(tuned_ns, own_ns)
     faster = verdict(ratio, NOISE_FLOOR)
     words = {
         Verdict.FASTER: "faster",
@@ -125,8 +168,8 @@ def measured(
         *where,
         faster is Verdict.FASTER,
         words[faster],
-        torch_ns=median(own),
-        tuned_ns=median(tuned),
+        torch_ns=median(own_ns),
+        tuned_ns=median(tuned_ns),
         ratio=1 / ratio.median,
         ratio_low=1 / ratio.high,
         ratio_high=1 / ratio.low,
@@ -143,20 +186,20 @@ def refused(product: TunedProduct, kind: CallKind, mode: CallMode, error: TunerE
 
 
 class TunedLinear(torch.nn.Linear):  # type: ignore[misc]
-    """A linear layer without bias that calls a tuned product for some numbers of rows, and torch for others.
+    """A linear layer that calls a tuned product for some numbers of rows, and torch for others.
 
     Attributes:
         tuned_rows: those numbers.
-        tuned: ``tuned(x, weight)`` is ``x @ weight.T``.
+        tuned: ``tuned(x, weight, bias)`` is ``x @ weight.T``, with the bias that it has.
     """
 
     tuned_rows: frozenset[int]
-    tuned: Callable[[Any, Any], Any]
+    tuned: Callable[[Any, Any, Any], Any]
 
     def forward(self, x: Any) -> Any:
-        """Return ``x @ weight.T``."""
+        """Return ``x @ weight.T``, with the bias that it has."""
         if x.numel() // self.in_features in self.tuned_rows and x.dtype == self.weight.dtype:
-            return self.tuned(x, self.weight)
+            return self.tuned(x, self.weight, self.bias)
         return super().forward(x)
 
 
@@ -170,34 +213,37 @@ def replace_linear(product: TunedProduct, kinds: Iterable[CallKind], model: Any)
         kinds: which are to be replaced.
         model: a module.
     """
-    rows: dict[tuple[int, int, str], set[int]] = {}
+    rows: dict[tuple[int, int, str, str], dict[int, CallKind]] = {}
     for kind in kinds:
         sizes = dict(kind.sizes)
-        if dict(kind.options)["layout"] == "nt":
-            rows.setdefault((sizes["n"], sizes["k"], kind.dtype), set()).add(sizes["m"])
+        if dict(kind.options)["layout"] == "nt" and kind.kernel != "bmm":
+            rows.setdefault((sizes["n"], sizes["k"], kind.dtype, kind.op), {})[sizes["m"]] = kind
     names = []
     for name, layer in model.named_modules():
-        if type(layer) is not torch.nn.Linear or layer.bias is not None:
+        if type(layer) is not torch.nn.Linear:
             continue
-        weight = layer.weight
-        wanted = rows.get((*weight.shape, DTYPES.get(weight.dtype, "")))
+        weight, op = layer.weight, "" if layer.bias is None else "x + bias"
+        wanted = rows.get((*weight.shape, DTYPES.get(weight.dtype, ""), op))
         if wanted and weight.device.type == product.device and weight.is_contiguous():
             layer.__class__ = TunedLinear
-            layer.tuned_rows, layer.tuned = frozenset(wanted), _linear(product)
+            layer.tuned_rows = frozenset(wanted)
+            layer.tuned = _linear(product.of(next(iter(wanted.values()))))
             names.append(name)
     return names
 
 
-def _linear(product: TunedProduct) -> Callable[[Any, Any], Any]:
+def _linear(operation: Any) -> Callable[[Any, Any, Any], Any]:
     """Return the linear function of an operation: torch's custom op where it has one, which compiled code can hold."""
-    as_op = getattr(product.operation, "torch", None)
-    if as_op is not None:
-        linear: Callable[[Any, Any], Any] = as_op().linear
-        return linear
+    as_op = getattr(operation, "torch", None)
+    op = as_op() if as_op is not None else None
 
-    def function(x: Any, weight: Any) -> Any:
-        if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
-            return torch.nn.functional.linear(x, weight)  # a plain function has no gradient
-        return product(x.reshape(-1, x.shape[-1]), weight.t()).view(*x.shape[:-1], weight.shape[0])
+    def function(x: Any, weight: Any, bias: Any) -> Any:
+        if op is not None and bias is None:
+            return op.linear(x, weight)
+        more = () if bias is None else (bias,)
+        if op is None and torch.is_grad_enabled() and any(e.requires_grad for e in (x, weight, *more)):
+            return torch.nn.functional.linear(x, weight, bias)  # a plain function has no gradient
+        rows = x.reshape(-1, x.shape[-1])
+        return (op or operation)(rows, weight.t(), *more).view(*x.shape[:-1], weight.shape[0])
 
     return function

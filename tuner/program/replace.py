@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tuner.core.errors import CallError, DeviceError, TunerError
+from tuner.core.stats import median
 from tuner.program import products
-from tuner.program.calls import Calls, Function, Interception, default_device
+from tuner.program.calls import Calls, Function, Interception, default_device, watched_graphs
 from tuner.program.decisions import Decision, Decisions, report
-from tuner.program.kinds import PRODUCTS, CallKind, CallMode, call_product, product_kind
+from tuner.program.kinds import PRODUCT_KERNELS, PRODUCTS, CallKind, CallMode, call_product, product_kind
 
+PASSED_ON, ROUNDS = 200, 7
+"""Calls whose host time is measured with and without an interception, and how often."""
 MOST_SHAPES = 4096
 """Shapes of calls that are remembered; beyond it, the oldest is forgotten, and looked at again when it comes."""
 
@@ -29,6 +34,8 @@ class _Substitution:
     kind: CallKind | None
     eager: bool = False
     graph: bool = False
+    product: Function | None = None
+    """The tuned one, once it was called."""
     taken: int = 0
     """Calls that the tuned product has answered."""
     refusals: Counter[str] = field(default_factory=Counter)
@@ -43,12 +50,14 @@ class Replacement:
     """Replaces torch's products by tuned ones while it is installed, for all threads of the process.
 
     Each kind of calls is timed once in each mode, eager and in CUDA graphs, in turn with torch's own call; it is
-    replaced in a mode if it is faster there beyond the noise, and no less exact. Compiled code and autograd call the
-    replacements, too. A graph keeps what it was captured with.
+    replaced in a mode if it is faster there beyond the noise, and no less exact. Eager calls are replaced only where
+    that gains more than the other products lose, which are looked at, too; otherwise none is looked at but those of
+    graphs that are captured. Compiled code and autograd call the replacements, too. A graph keeps what it was captured
+    with.
 
     Args:
-        operation: what multiplies: of :func:`tuner.load`, or a database's or bundle's path, or any function of two
-            matrices that takes ``out=``.
+        operation: what multiplies: a database's path, or that of a bundle of gemm; of :func:`tuner.load`, or any
+            function of two matrices that takes ``out=``; or such ones by kernel (``gemm``, ``linear``, ``bmm``).
         calls: of the program, from :func:`tuner.record`: these are decided before the first is replaced. Without
             them only what the file has decided is replaced.
         decisions: a JSON file that keeps what was measured; it need not exist. It is valid for one GPU, version of
@@ -80,12 +89,16 @@ class Replacement:
         every = tuple(CallMode) if self.device == "cuda" else (CallMode.EAGER,)
         self._modes = tuple(mode for mode in every if not modes or mode in modes)
         self.calls = calls
-        self.product = products.TunedProduct(products.operation_of(operation), self.device)
+        self.product = products.TunedProduct(operation, self.device)
         self._decisions = Decisions(decisions)
         self._decided: dict[tuple[str, CallMode], Decision] = {}
         self._entries: dict[tuple[Any, ...], _Substitution] = {}
         self.gpu = products.gpu_name(self.device)
         self._interception = Interception(PRODUCTS, self._make, self.device)
+        self._eager_pays = True
+        """Whether eager calls gain more than those lose that are passed on to torch."""
+        self._captures: AbstractContextManager[None] | None = None
+        self._capturing_now = 0
 
     # -- deciding
 
@@ -95,6 +108,8 @@ class Replacement:
             if kind.is_product:
                 for mode in self._modes:
                     self._decide(kind, mode)
+        if (known := calls or self.calls) is not None:
+            self._eager_pays = self._gain_ns(known) > 0
         for entry in self._entries.values():  # of calls that were seen before
             if entry.kind is not None:
                 entry.eager = self._replaces(entry.kind, CallMode.EAGER)
@@ -123,6 +138,39 @@ class Replacement:
         if decision is not None:
             self._decided[kind.problem, mode] = decision
 
+    def _gain_ns(self, calls: Calls) -> float:
+        """Return what eager calls gain together, less what the others lose that are intercepted, too."""
+        gain, passed = 0.0, 0
+        for (kind, mode), count in calls.counts.items():
+            if mode is CallMode.EAGER and kind.kernel in (*PRODUCT_KERNELS, ""):
+                decision = self._decided.get((kind.problem, mode)) if kind.is_product else None
+                if decision is not None and decision.replaced:
+                    gain += count * ((decision.torch_ns or 0.0) - (decision.tuned_ns or 0.0))
+                else:
+                    passed += count
+        return gain - passed * self._passing_on_ns() if gain > 0 and passed else gain
+
+    def _passing_on_ns(self) -> float:
+        """Return the host's time for passing a call on to torch."""
+        matrix, samples = torch.zeros(16, 16, device=self.device), []
+
+        def run() -> float:
+            began = time.perf_counter_ns()
+            for _ in range(PASSED_ON):
+                torch.mm(matrix, matrix)
+            taken = time.perf_counter_ns() - began
+            if self.device == "cuda":
+                torch.cuda.synchronize()
+            return taken / PASSED_ON
+
+        with torch.no_grad():
+            for _ in range(ROUNDS):
+                own = run()
+                with Interception(PRODUCTS, self._maker({}, _Substitution), self.device):
+                    run()
+                    samples.append(run() - own)
+        return max(median(samples), 0.0)
+
     def _forced(self, kind: CallKind) -> Interception:
         """Return an interception that replaces all products of a kind, to time what that is like."""
         return Interception(PRODUCTS, self._maker({}, lambda _: _Substitution(kind, True, True)), self.device)
@@ -131,12 +179,17 @@ class Replacement:
         """Return what was decided; None if nothing was."""
         if not kind.is_product:  # a product with a bias is the same problem otherwise
             return None
-        return self._decided.get((kind.problem, mode))
+        decision = self._decided.get((kind.problem, mode))
+        if decision is not None and decision.replaced and mode is CallMode.EAGER and not self._eager_pays:
+            costs = "faster, but looking at the program's other products costs more than is gained"
+            return replace_fields(decision, replaced=False, reason=costs)
+        return decision
 
     def decided(self, mode: CallMode) -> list[CallKind]:
-        """Return the kinds that are replaced in a mode."""
+        """Return the kinds that are faster in a mode."""
         kinds = [*(kind for kind, _ in self.calls.heaviest()), *self.seen()] if self.calls else self.seen()
-        return list(dict.fromkeys(kind for kind in kinds if self._replaces(kind, mode)))
+        made = {kind: self._decided.get((kind.problem, mode)) for kind in kinds if kind.is_product}
+        return [kind for kind, decision in made.items() if decision is not None and decision.replaced]
 
     # -- replacing
 
@@ -147,11 +200,30 @@ class Replacement:
             CallError: it is installed already.
         """
         self.decide()
-        self._interception.install()
+        if self._eager_pays:
+            self._interception.install()
+        elif self._captures is not None:
+            raise CallError("this is installed already", "remove it first")
+        else:  # then only what is captured in graphs is looked at
+            self._captures = watched_graphs(self._begins, self._ends, lambda _: None)
+            self._captures.__enter__()
+
+    def _begins(self, _graph: Any) -> None:
+        self._capturing_now += 1
+        if self._capturing_now == 1:
+            self._interception.install()
+
+    def _ends(self, _graph: Any) -> None:
+        self._capturing_now -= 1
+        if self._capturing_now == 0:
+            self._interception.remove()
 
     def remove(self) -> None:
         """Let torch have its products again; graphs that were captured meanwhile keep what they have."""
         self._interception.remove()
+        if self._captures is not None:
+            self._captures.__exit__(None, None, None)
+            self._captures, self._capturing_now = None, 0
 
     def __enter__(self) -> Replacement:
         self.install()
@@ -188,6 +260,8 @@ class Replacement:
                     b.stride(),
                     a.device,
                 )
+                if first:
+                    key = (*key, args[0].dtype, args[0].shape, args[0].stride())
                 if kwargs:
                     key = (*key, _key_of(kwargs))
                 entry = entries.get(key)
@@ -198,10 +272,12 @@ class Replacement:
                         entries.pop(next(iter(entries)), None)
                     entries[key] = entry
                 replaces = entry.graph if cuda and capturing() else entry.eager
-                if replaces and not getattr(_inside, "active", False):
+                if replaces and entry.kind and not getattr(_inside, "active", False):
                     _inside.active = True
                     try:
-                        result = call_product(product, name, args, kwargs)
+                        if entry.product is None:
+                            entry.product = product.function(entry.kind)
+                        result = call_product(entry.product, entry.kind, args, kwargs)
                         entry.taken += 1
                         return result
                     except CallError as error:  # memory that is not aligned, a graph's first call
@@ -228,7 +304,7 @@ class Replacement:
     def linear_layers(self, model: Any, mode: CallMode | str) -> list[str]:
         """Turn a model's linear layers into tuned ones, where they were decided to be faster; return their names.
 
-        Only this model changes, and nothing has to be installed. Layers with a bias stay torch's.
+        Only this model changes, and nothing has to be installed, or looked at in other calls.
 
         Args:
             model: a module, on the device.

@@ -19,7 +19,8 @@ import torch
 
 from tuner.core.errors import DeviceError, TunerError
 from tuner.core.stats import median
-from tuner.program.kinds import DTYPES, CallKind, CallMode
+from tuner.program.kinds import DTYPES, NUMBERS, CallKind, CallMode
+from tuner.runtime.torch_gradients import evaluate_element
 
 ROUNDS = 15
 """Replays of each way, in turn: the interval of a median of 15 leaves out the three lowest and highest."""
@@ -40,51 +41,72 @@ CHECKED_ROWS = 128
 """Rows at the beginning and at the end of a product that are compared with the true one: they find a wrong column of
 tiles or a wrong last row of them, and take little memory."""
 
-Way = Callable[[Any, Any], Any]
-"""A product of two matrices, as the program would write it."""
+Way = Callable[..., Any]
+"""A product of two operands, and perhaps of what is added, as the program would write it."""
 Around = Sequence[AbstractContextManager[Any, Any]]
 """What must hold while each way is called; may be entered many times."""
 
 
 @dataclass(frozen=True)
 class Operands:
-    """Matrices of a kind of product.
+    """Operands of a kind of product.
 
     Attributes:
         a: the left one.
-        source: what it is written from before each product.
+        written: its memory.
+        source: what that is written from before each product.
         bs: right ones, at different addresses.
+        added: what is added, if anything is.
     """
 
     a: Any
+    written: Any
     source: Any
     bs: Sequence[Any]
+    added: tuple[Any, ...]
 
 
 def operands(kind: CallKind, device: str, *, copies: int = 0) -> Operands:
-    """Return random matrices of a kind of product, normally distributed.
+    """Return random operands of a kind of product, normally distributed.
 
     Args:
-        kind: of gemm.
+        kind: of a product.
         device: where.
         copies: of the right one; by default as many as fill the L2 cache twice.
     """
-    sizes, layout = dict(kind.sizes), dict(kind.options)["layout"]
+    sizes, options = dict(kind.sizes), dict(kind.options)
     m, n, k = (sizes[name] for name in "mnk")
     dtype = next(own for own, name in DTYPES.items() if name == kind.dtype)
-    if not copies:
-        copies = _copies(n * k * dtype.itemsize, device)
     generator = torch.Generator(device).manual_seed(0)
 
-    def matrix(rows: int, columns: int, order: str) -> Any:
-        shape = (rows, columns) if order == "n" else (columns, rows)
-        made = torch.randn(shape, generator=generator, device=device, dtype=torch.float32).to(dtype)
-        return made if order == "n" else made.t()
+    def tensor(*shape: int) -> Any:
+        made = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
+        return made.to(dtype)
 
-    first = matrix(k, n, layout[1])
-    return Operands(
-        a := matrix(m, k, layout[0]), a.clone(), [first, *(first.clone() for _ in range(copies - 1))]
-    )
+    def matrices(rows: int, columns: int, name: str) -> tuple[Any, Any]:
+        """Return memory, and what it means."""
+        swapped = options["layout"]["ab".index(name)] == "t"
+        shape = (columns, rows) if swapped else (rows, columns)
+        if kind.kernel != "bmm":
+            made = tensor(*shape)
+            return made, made.t() if swapped else made
+        shared = options["broadcast"] == name
+        made = tensor(1 if shared else sizes["batch"], *shape)
+        meant = made.transpose(1, 2) if swapped else made
+        return made, meant.expand(sizes["batch"], -1, -1) if shared else meant
+
+    memory, first = matrices(k, n, "b")
+    copies = copies or _copies(memory.numel() * dtype.itemsize, device)
+    bs = [first, *(_clone(first) for _ in range(copies - 1))]
+    written, a = matrices(m, k, "a")
+    shapes = {"row_bias": (m, 1), "residual": (m, n), "bias": (n,)}
+    added = tuple(tensor(*shapes[place]) for place in shapes if place in kind.op)[:1]
+    return Operands(a, written, written.clone(), bs, added)
+
+
+def _clone(each: Any) -> Any:
+    """Return a copy; what is one matrix for a whole batch stays one."""
+    return each[:1].clone().expand_as(each) if each.dim() == 3 and each.stride(0) == 0 else each.clone()
 
 
 def _copies(size_bytes: int, device: str) -> int:
@@ -100,8 +122,8 @@ def times_in_turn(
     """Return the times of one call for each way, in ns, one of each for each round.
 
     Args:
-        kind: of gemm.
-        ways: to be compared; called with matrices of that kind.
+        kind: of a product.
+        ways: to be compared; called with operands of that kind.
         around: for each way a context to call it in.
         mode: ``graph``: on the GPU, in CUDA graphs; ``eager``: what the host or the GPU takes, whichever is longer.
         device: where.
@@ -144,14 +166,14 @@ def _graph(way: Way | None, kind: CallKind, made: Operands) -> Callable[[], floa
         for number in range(calls):
             _write(made)
             if way is not None:
-                way(made.a, made.bs[number % len(made.bs)])
+                way(made.a, made.bs[number % len(made.bs)], *made.added)
 
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # what is loaded and allocated on the first call must not be captured
         _write(made)
         if way is not None:
-            way(made.a, made.bs[0])
+            way(made.a, made.bs[0], *made.added)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -172,12 +194,13 @@ def _graph(way: Way | None, kind: CallKind, made: Operands) -> Callable[[], floa
 
 def _write(made: Operands) -> None:
     """Write the left operand by a kernel: a copy would be no kernel, and what follows it would begin in another way."""
-    torch.neg(made.source, out=made.a)
+    torch.neg(made.source, out=made.written)
 
 
 def _calls_of(kind: CallKind, made: Operands) -> int:
-    sizes = dict(kind.sizes)
-    moved = int(made.a.element_size()) * (sizes["m"] * (sizes["k"] + sizes["n"]) + sizes["n"] * sizes["k"])
+    sizes = {"batch": 1, **dict(kind.sizes)}
+    elements = int(made.a.numel() + made.bs[0].numel()) + sizes["batch"] * sizes["m"] * sizes["n"]
+    moved = int(made.a.element_size()) * elements
     assumed_ns = 1e9 * max(kind.flop / ASSUMED_FLOPS, moved / ASSUMED_BYTES_PER_S) + 2000
     return max(len(made.bs), min(MOST_CALLS, math.ceil(GROUP_NS / assumed_ns)))
 
@@ -193,7 +216,7 @@ def _loop(way: Way, made: Operands, device: str) -> Callable[[], float]:
         wait()
         began = time.perf_counter_ns()
         for number in range(calls):
-            way(made.a, made.bs[number % len(made.bs)])
+            way(made.a, made.bs[number % len(made.bs)], *made.added)
         wait()
         return (time.perf_counter_ns() - began) / calls
 
@@ -218,30 +241,43 @@ def errors(kind: CallKind, ways: Sequence[Way], device: str) -> list[float]:
     made = operands(kind, device, copies=1)
     with torch.no_grad():
         a, b = made.a, made.bs[0]
-        ends = [slice(CHECKED_ROWS), slice(max(CHECKED_ROWS, a.shape[0] - CHECKED_ROWS), None)]
         wide = torch.float64 if kind.dtype == "float32" else torch.float32
+        # Of a batch the first and the last product, of a product its first and last rows.
+        count = a.shape[0]
+        most = 1 if a.dim() == 3 else CHECKED_ROWS
+        ends = [slice(most), slice(max(most, count - most), None)]
 
-        def some(matrix: Any) -> Any:
-            return torch.cat([matrix[rows] for rows in ends]).to(wide)
+        def some(tensor: Any) -> Any:
+            return torch.cat([tensor[rows] for rows in ends]).to(wide)
 
-        true = some(a) @ b.to(wide)
+        true = some(a) @ (some(b) if b.dim() == 3 else b.to(wide))
+        if kind.op:
+            added = [some(each) if each.dim() == 2 else each.to(wide) for each in made.added]
+            numbers = {
+                name: torch.full((), value, dtype=wide, device=device) for name, value in NUMBERS.items()
+            }
+            place = next(place for place in ("row_bias", "residual", "bias") if place in kind.op)
+            true = evaluate_element(kind.op, {"x": true, place: added[0], **numbers})
         norm = float(torch.linalg.vector_norm(true)) or 1.0
-        return [float(torch.linalg.vector_norm(some(_product(way, a, b)) - true)) / norm for way in ways]
+        return [
+            float(torch.linalg.vector_norm(some(_product(way, kind, made)) - true)) / norm for way in ways
+        ]
 
 
-def _product(way: Way, a: Any, b: Any) -> Any:
+def _product(way: Way, kind: CallKind, made: Operands) -> Any:
     """Return a product of the first call; whatever is wrong with it is a reason not to use it.
 
     Raises:
         TunerError: it fails, or returns something else.
     """
     try:
-        result = way(a, b)
+        result = way(made.a, made.bs[0], *made.added)
     except (TunerError, torch.OutOfMemoryError, torch.AcceleratorError):  # the last ends all work on the GPU
         raise
     except Exception as error:
         raise DeviceError(f"it raises {type(error).__name__}: {' '.join(str(error).split())}") from error
-    wanted = (a.shape[0], b.shape[1])
+    a = made.a
+    wanted = (*a.shape[:-1], dict(kind.sizes)["n"])
     if not isinstance(result, torch.Tensor):
         raise DeviceError(f"it returns {type(result).__name__}")
     if (tuple(result.shape), result.dtype, result.device) != (wanted, a.dtype, a.device):
