@@ -23,7 +23,7 @@ def test_the_program_runs_and_prints_what_the_page_says(
         return made if out is None else out.copy_(made)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(products, "operation_of", lambda _: gemm)
+    monkeypatch.setattr(products, "load", lambda *_, **__: gemm)
     monkeypatch.setattr(products, "times_in_turn", lambda *_: [[2000.0] * 15, [1000.0] * 15])
     names: dict[str, Any] = {}
     recording, replacing = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)

@@ -1,4 +1,4 @@
-"""Kinds of calls: what a call of torch is as a problem of a kernel, and how that is called; or why none can serve it."""
+"""Kinds of calls: what a call of torch is as a problem of a kernel, and how that is called, or why it cannot be."""
 
 from __future__ import annotations
 
