@@ -16,7 +16,7 @@ ASKING_S = 3e-4
 
 
 def paced(said_ns: float, true_ns: float, monkeypatch: pytest.MonkeyPatch, hiccups: int = 0) -> Pacing:
-    """Return what was seen of a process whose calls take ``true_ns``; some batches wait for something else."""
+    """Return what was seen of a process whose calls take ``true_ns``; it makes some batches longer."""
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, sleep=lambda _: None)
     monkeypatch.setattr(pacing, "time", clock)
     found, turn = Pacing(said_ns), 0
@@ -30,7 +30,13 @@ def paced(said_ns: float, true_ns: float, monkeypatch: pytest.MonkeyPatch, hiccu
 
 @pytest.mark.parametrize("time_ns", [800.0, 1e4, 3e5, 1e7, 5e7, 1e9])
 def test_right_times_pass_and_half_of_them_do_not(time_ns: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    for share, hiccups, passes in ((1.0, 0, True), (1.0, 4, True), (0.8, 0, True), (0.5, 0, False)):
+    for share, hiccups, passes in (
+        (1.0, 0, True),
+        (1.0, 4, True),
+        (0.8, 0, True),
+        (0.5, 0, False),
+        (0.5, 3, False),
+    ):
         found = paced(share * time_ns, time_ns, monkeypatch, hiccups if time_ns < 2e7 else 0)
         error = found.objection(share * time_ns, TENSORS, GPU)
         short = time_ns < 2e4  # what lies between two calls
@@ -40,8 +46,8 @@ def test_right_times_pass_and_half_of_them_do_not(time_ns: float, monkeypatch: p
 
 
 def test_how_often_is_not_known_before_and_all_must_be_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {tuple(n for n, _ in paced(1e5, 1e5, monkeypatch)._spans) for _ in range(4)}
-    assert len(asked) == 4
+    asked = {tuple(n for n, _ in paced(1e4, 1e4, monkeypatch)._spans) for _ in range(4)}
+    assert len(asked) > 1
     found = Pacing(1e5)
     for _ in range(3):
         found.next()

@@ -1,7 +1,7 @@
 """Batches of launches of a candidate in a locked-in process, timed by the clock of this one.
 
-How many launches a batch has is drawn here. A short and a long batch cost the same asking and waiting, so that their
-difference is that of the launches alone.
+How many launches a batch has is drawn here. No process can end one sooner than its launches take; the one that ends
+soonest counts, since what else the host does makes others longer.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from tuner.runtime.launches import OUTPUTS, RESTORED, Buffer
 
 BATCH_NS, GRAPH_NS, MOST_CALLS, MOST_LAUNCHES = 8e6, 1e6, 64, 2000
 """Of a batch: its length, that of the graph that is launched again and again, the calls in that, and its launches."""
-PAIRS, ALL_NS = 5, 3e8
-"""Of batches, fewer where all take longer. The shortest difference counts: what else the host does makes one longer."""
+BATCHES, ALL_NS = 6, 3e8
+"""Of one candidate, fewer where all take longer; the first builds the graph and warms up."""
+ASKING_NS = 5e5
+"""In each batch, of asking and waiting."""
 REST = 2.0
 """Pause before a batch, as a multiple of the one before: under load a card lowers its clocks."""
 FACTOR = 1.35
@@ -37,12 +39,12 @@ class Pacing:
     def __init__(self, time_ns: float) -> None:
         time_ns = max(time_ns, 1.0)
         self._calls = max(1, min(MOST_CALLS, int(GRAPH_NS / time_ns)))
-        self._waiting = [1]
-        """Launches of each batch; the first builds and warms up, and does not count."""
         draw, most = random.SystemRandom(), BATCH_NS / (self._calls * time_ns)
-        for _ in range(max(1, min(PAIRS, int(ALL_NS / (3 * time_ns))))):
-            long = max(2, min(MOST_LAUNCHES, int(most * draw.uniform(0.8, 1.2))))
-            self._waiting += draw.sample([long, max(1, long // 4)], 2)
+        batches = max(2, min(BATCHES, int(ALL_NS / max(time_ns, BATCH_NS))))
+        self._waiting = [
+            max(1, min(MOST_LAUNCHES, int(most * draw.uniform(1.0, 1.5)))) for _ in range(batches)
+        ]
+        """Launches of each batch."""
         self._spans: list[tuple[int, float]] = []
         """Launches and seconds."""
         self._now: tuple[int, float] | None = None
@@ -68,8 +70,8 @@ class Pacing:
         """
         if self._waiting or self._now:
             return "it does not launch all that it is asked to"
-        pairs = zip(self._spans[1::2], self._spans[2::2], strict=True)
-        by_clock_ns = 1e9 * min((one[1] - two[1]) / (one[0] - two[0]) for one, two in pairs) / self._calls
+        spans = self._spans[1:]
+        by_clock_ns = min((1e9 * seconds - ASKING_NS) / (count * self._calls) for count, seconds in spans)
         per_ns = (gpu.memory_bytes_per_s or 1e12) / 1e9
         written = sum(tensor.size_bytes for tensor in tensors if tensor.role in OUTPUTS)
         restored = sum(tensor.size_bytes for tensor in tensors if tensor.role in RESTORED)
