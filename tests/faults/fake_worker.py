@@ -192,7 +192,7 @@ class FakeWorker:
 
     def pace(self, fault: str, time_ns: float) -> None:
         if len(sys.argv) > 4 and fault != "idle":
-            took_s = 1e-9 * time_ns * (4.0 if fault == "slowpoke" else 0.5)
+            took_s = 1e-9 * time_ns * (30.0 if fault == "slowpoke" else 0.5)
             while (asked := cast("Paced", self.ask(Pace(time_ns)))).launches:
                 time.sleep(asked.calls * asked.launches * took_s)
 

@@ -57,7 +57,9 @@ def judge(
     """Return ``tune judge`` in a folder of the test's own."""
     log_into(tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("tuner.devices.pacing.BATCH_NS", 1e6)
+    # Short batches, on a host that may be busy.
+    for name, value in {"BATCH_NS": 1e6, "REST": 0.0, "ASKING_NS": 1e7}.items():
+        monkeypatch.setattr(f"tuner.devices.pacing.{name}", value)
     monkeypatch.setattr(
         "tuner.cli.configuration.open_device",
         lambda *_: LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool),
