@@ -81,7 +81,7 @@ def test_what_is_learnt_is_that_of_the_nearest_tasks_not_of_the_newest(
     database: Database, kernel: KernelSpec
 ) -> None:
     near = at(kernel, database, 1 << 20, trials=12)
-    for size in (10, 11, 12, 13, 14):
+    for size in range(1 << 16, (1 << 16) + 5):
         at(kernel, database, size, trials=8, from_scratch=True)
     state = at(kernel, database, 1 << 21, trials=3)
     assert sequence(database, state.run.id)[1] == fastest(database, near)
@@ -172,6 +172,13 @@ def test_a_file_on_a_gpu_of_another_vendor_teaches_nothing_and_that_is_said(
     assert "nothing is transferred from scale x=1024 on AMD Instinct MI250X: a GPU of another vendor" in said(
         state
     )
+
+
+def test_a_size_64_times_as_large_teaches_nothing(database: Database, kernel: KernelSpec) -> None:
+    """What is fast for a few microseconds says little about milliseconds: the search would follow what misleads it."""
+    at(kernel, database, 1 << 20, trials=12)
+    assert at(kernel, database, 1 << 14, trials=2).taught.results == 0
+    assert at(kernel, database, (1 << 14) + 1, trials=2).taught.results == 12
 
 
 def test_files_that_cannot_teach_are_refused(kernel: KernelSpec, tmp_path: Path) -> None:

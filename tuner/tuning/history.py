@@ -128,7 +128,7 @@ def teach_other_tasks(search: Search, run: Run, lessons: Sequence[tuple[Run, Res
             why = (
                 "too few of its configurations are in this space"
                 if apart < math.inf
-                else "a GPU of another vendor"
+                else "a GPU of another vendor, or a size 64 times as large or small"
             )
             taught.unlike.append(f"{other.problem} on {other.gpu.name}: {why}")
             continue
