@@ -28,6 +28,7 @@ class OperatorCase:
         columns: inputs that are column-major.
         method: of the operator: it itself, or ``linear``.
         made: makes the inputs that are no normal numbers, by number.
+        first: whether the first of several outputs is meant.
         joined: the axis along which several outputs are joined.
         sizes_of: the sizes of the terms of the result and of each gradient, where the function of absolute values does
             not give them: from weights and inputs.
@@ -43,6 +44,7 @@ class OperatorCase:
     method: str = ""
     name: str = field(default="")
     made: Mapping[int, Callable[[Any], Any]] = field(default_factory=dict)
+    first: bool = False
     joined: int | None = None
     sizes_of: Callable[..., Sequence[Any]] | None = None
 
@@ -71,6 +73,8 @@ class OperatorCase:
     def function(self, operator: Any) -> Callable[..., Any]:
         """Return what is called of an operator; several outputs are joined along an axis."""
         called = getattr(operator, self.method) if self.method else operator
+        if self.first:
+            return lambda *inputs: called(*inputs)[0]
         return called if self.joined is None else (lambda *inputs: torch.cat(called(*inputs), self.joined))
 
 
@@ -153,6 +157,21 @@ def _layer_norm(x: Any, weight: Any, bias: Any) -> Any:
     return torch.nn.functional.layer_norm(x, x.shape[1:], weight, bias, 1e-5)
 
 
+def _cross_entropy(x: Any, target: Any) -> Any:
+    return torch.nn.functional.cross_entropy(x, target, reduction="none")
+
+
+def _targets(drawn: Any) -> Any:
+    return torch.where(drawn > 1.0, -100, (7.0 * drawn.abs()).long())
+
+
+def _sizes_of_cross_entropy(weights: Any, x: Any, target: Any) -> list[Any]:
+    hot = torch.zeros_like(x).scatter_(1, target.clamp(0).unsqueeze(1), 1.0)
+    size = 8.0 + 4.0 * x.abs().amax(1)
+    # The gradient that the kernel has written is rounded to the dtype of the logits.
+    return [size, 16.0 * (size * weights).unsqueeze(1) * (torch.softmax(x, 1) + hot)]
+
+
 def _silu_mul(x: Any) -> Any:
     gate, up = x.chunk(2, 1)
     return torch.nn.functional.silu(gate) * up
@@ -189,6 +208,10 @@ def row_cases(rows: int, columns: int) -> list[OperatorCase]:
         OperatorCase(
             "norm", sizes, (shape, (columns,), (columns,)), _layer_norm, (columns, columns, rows, rows),
             [{"op": "layer_norm", "after": "n * weight + bias"}], name="layer_norm", sizes_of=_sizes_of_norm,
+        ),
+        OperatorCase(
+            "cross_entropy", sizes, (shape, (rows,)), _cross_entropy, (columns, columns), name="cross_entropy",
+            made={1: _targets}, first=True, sizes_of=_sizes_of_cross_entropy,
         ),
         OperatorCase("gated", sizes, ((rows, 2 * columns),), _silu_mul, (9, 12), name="gated"),
     ]  # fmt: skip

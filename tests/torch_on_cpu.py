@@ -107,6 +107,15 @@ def norm(tensors: Mapping[str, Any], op: str, before: str, after: str, eps: floa
         tensors["total"].copy_(z)
 
 
+def cross_entropy(tensors: Mapping[str, Any], scale: float, ignore_index: float, **_: Any) -> None:
+    x, target = tensors["x"].double(), tensors["target"]
+    kinds: Any = {"reduction": "none", "ignore_index": int(ignore_index)}
+    tensors["loss"].copy_(torch.nn.functional.cross_entropy(x, target, **kinds))
+    hot = torch.zeros_like(x).scatter_(1, target.clamp(0).unsqueeze(1), 1.0)
+    grad = scale * (torch.softmax(x, 1) - hot)
+    tensors["grad"].copy_(grad.masked_fill((target == int(ignore_index)).unsqueeze(1), 0.0))
+
+
 def gated(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
     gate, up = tensors["x"].double().chunk(2, 1)
     tensors["out"].copy_(_element(op, {}, gate=gate, up=up))

@@ -13,7 +13,7 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 
-ROW_KERNELS = ("softmax", "norm", "gated")
+ROW_KERNELS = ("softmax", "norm", "gated", "cross_entropy")
 ROWS = [
     *[
         (1, 1),

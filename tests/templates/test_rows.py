@@ -22,6 +22,7 @@ needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
     ("softmax", "cluster", {"rows": 9, "columns": 40_001}, {"before": "scale * x + y"}),
     ("norm", "registers", {"rows": 9, "columns": 4096}, {"op": "layer_norm", "before": "x + residual"}),
+    ("cross_entropy", "registers", {"rows": 9, "columns": 4097}, {}),
     ("gated", "vectorized", {"rows": 9, "columns": 4096}, {"op": "gelu(gate) * up"}),
 ]
 """A variant of each kernel, and a problem: the others are compiled where there is a GPU."""

@@ -62,7 +62,7 @@ def _again(function: Callable[..., Any], factors: Sequence[str] = ()) -> Formula
         needed = [each for each, needs in zip(call.inputs, call.needs, strict=True) if needs]
         depends = [
             (result, grad)
-            for result, grad in zip(results, call.grads, strict=True)
+            for result, grad in zip(results, call.grads, strict=False)  # behind them are constants
             if result.requires_grad and grad is not None
         ]
         if not depends:
@@ -123,6 +123,29 @@ def _norm(
     n = distance * torch.rsqrt((distance * distance).mean(1, keepdim=True) + scalars["eps"])
     out = _element(options["after"], {**tensors, "n": n}, {}, "n")
     return [out, z] if "residual" in tensors else [out]
+
+
+def _cross_entropy(call: Differentiated) -> Sequence[Any]:
+    """Return what the kernel has written in the forward pass, times the gradient of the losses.
+
+    That is a constant, so a gradient that shall have one itself is computed once more.
+    """
+    scale = call.scalars["scale"]
+    if call.options["gradient"] == "none" or torch.is_grad_enabled() or scale == 0.0:
+        return _again(_losses)(call)
+    factors = call.grads[0].unsqueeze(1) / scale
+    return [(call.outputs[1] * factors).to(call.dtypes[0]), None]
+
+
+def _losses(
+    tensors: Mapping[str, Any], scalars: Mapping[str, float], _options: Mapping[str, Any]
+) -> Sequence[Any]:
+    ignored = int(scalars["ignore_index"])
+    return [
+        torch.nn.functional.cross_entropy(
+            tensors["x"], tensors["target"], reduction="none", ignore_index=ignored
+        )
+    ]
 
 
 def _gated(
@@ -209,6 +232,10 @@ _BUILT_IN = {
     "norm": (
         "rms_norm or layer_norm of each row, with a residual, weights and expressions of your own",
         Gradient(_again(_norm), keep_inputs),
+    ),
+    "cross_entropy": (
+        "cross entropy of each row of logits, with the gradient in the same pass",
+        Gradient(_cross_entropy, keep_all, constants=(1,)),
     ),
     "gated": (
         "silu(gate) * up, or another expression of two halves of each row",

@@ -78,10 +78,12 @@ class Gradient:
     Attributes:
         formula: gives the gradient of each input.
         keeps: which inputs, and whether the outputs, are kept for it, by needs.
+        constants: numbers of results that have no gradient of their own.
     """
 
     formula: Formula
     keeps: Callable[[Needs], Needs]
+    constants: Sequence[int] = ()
 
 
 def none(kernel: str) -> Gradient:

@@ -275,9 +275,11 @@ def _define(
 
     def forward(ctx: Any, keyset: Any, named: Mapping[str, Any], *tensors: Any) -> Any:
         made = below(keyset, tensors, named)
+        listed = _listed(made)
+        ctx.mark_non_differentiable(*(listed[each] for each in gradient.constants if each < len(listed)))
         keeps = gradient.keeps(ctx.needs_input_grad[2:])
         kept = [each if keep else None for each, keep in zip(tensors, keeps, strict=False)]
-        ctx.save_for_backward(*kept, *(_listed(made) if keeps[-1] else ()))
+        ctx.save_for_backward(*kept, *(listed if keeps[-1] else ()))
         ctx.named = named
         ctx.kinds = [(None, None) if each is None else (each.dtype, each.shape) for each in tensors]
         return made
