@@ -94,6 +94,11 @@ def test_another_order_of_summing_up_is_right_with_all_contents_and_another_sum_
             "count",
             r"the default configuration leaves NaN in 1 of 1 elements of y ([0])",
         ),
+        (
+            "y[0] = parts[0]",
+            "y[0] = sqrtf(-1.0f)",
+            r"the default configuration computes NaN in 1 of 1 elements of y ([0])",
+        ),
         ("y[0] = parts[0]", "y[1] = parts[0]", "a write"),
     ],
 )

@@ -226,7 +226,7 @@ class LaunchGuess:
                 return chosen
         called = self._called_shape(1, axis)
         asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
-        if called is not None and called != "0" and not (asks and called.isdecimal()):
+        if called is not None and not (asks and called.isdecimal()):
             return called  # of a kernel that does not ask for it, another size may not be right
         fitting = ("block_size", "threads") if self._axes() == 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
@@ -244,7 +244,10 @@ class LaunchGuess:
         return sum(self._use.uses(f"threadIdx.{axis}") for axis in AXES)
 
     def _called_shape(self, place: int, axis: str) -> str | None:
-        """Return grid (0) or block (1) along an axis as the source launches the kernel; None if that is not clear."""
+        """Return grid (0) or block (1) along an axis as the source launches the kernel; None if that is not clear.
+
+        Nor is 0: what a variable begins as.
+        """
         if self._called is None or place >= len(self._called.shape):
             return None
         node = self._called.shape[place]
@@ -255,7 +258,8 @@ class LaunchGuess:
         elif node.named_children and text_of(node.named_children[0]) == "dim3":
             parts = node.named_children[-1].named_children
         number = AXES.index(axis)
-        return self._from_call(parts[number]) if number < len(parts) else "1"
+        text = self._from_call(parts[number]) if number < len(parts) else "1"
+        return None if text == "0" else text
 
     def _from_call(self, node: Node) -> str | None:
         """Return an expression of the calling function with the names of the file; None if it has others."""
