@@ -174,7 +174,7 @@ def made(block: int) -> Callable[..., Any]:
         ("scaled.py:build", {"args": {"x": X}, "outputs": ["x"]}, ["takes y, and args has none"]),
         ("scaled.py:build", {"args": {"x": X, "y": "X"}}, ["y is 'X'", "pass a number"]),
         ("scaled.py:build", {"args": {"x": X, "y": X, "np": X}}, ["np has a meaning of its own"]),
-        ("scaled.py:build", {"outputs": ()}, ["outputs is missing", "outputs=['y']"]),
+        ("scaled.py:build", {"outputs": ()}, ["outputs is missing", "with an array in args: ['y']"]),
         ("scaled.py:build", {"grid": 1}, ["has no argument 'grid'"]),
         ("wrong.py:build", {}, ["wrong.py:1: invalid syntax"]),
         ("hidden.py:build", {"args": [X, X]}, ["hidden.py does not show", "args={'x': x, 'y': y}"]),

@@ -83,6 +83,7 @@ ATTACKS = {
     "beyond_shared.cu": "wrong_result memory_fault",
     "sets_l2_aside.py": "launch_error",
     "returns_its_input.py": "wrong_result",
+    "uninitialised.py": "wrong_result",
     "cupy_stash.py": "repeats too_fast wrong_result wrong_after_timing clock_mismatch tampers",
     "cupy_host_function.py": "launch_error",
 }

@@ -122,8 +122,9 @@ class _Reader(Reader):
             remedy = suggestion(lacks[0], known)
             raise UsageError(f"what {build.name} returns takes {lacks[0]}, and args has none", remedy)
         if not self.call.outputs:
+            last = [*self.arrays][1:][-1:] or ["y"]
             raise UsageError(
-                "outputs is missing", f"name what it writes or returns: outputs={[*self.arrays][-1:]}"
+                "outputs is missing", f"name what it writes or returns, with an array in args: {last}"
             )
         for name, content in build.files.items():
             if self.files.setdefault(name, content) != content:
