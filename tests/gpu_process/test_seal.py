@@ -157,7 +157,7 @@ def test_a_users_own_libraries_are_libraries(tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['torch'] = sys.modules['cupy'] = None\n"
         "from tuner.gpu.seal import Seal\nseal = Seal()\n"
-        f"sys.path.append({str(tmp_path)!r})\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
         "import tracing, own\ntracing.caller(); print(seal.broken())\nown.caller(); print(seal.broken())"
     )
     path = os.pathsep.join([*filter(None, sys.path), str(folder)])
