@@ -222,6 +222,8 @@ def main() -> int:
     given = options.parse_args()
     if given.again:
         return int(not repeated(given.folder))
+    if given.folder.exists():
+        sys.exit(f"{given.folder} is there: name another --folder, or repeat it with --again")
     given.folder.mkdir(parents=True)
     author = Author(given.folder, given.seed)
     deadline = ["--deadline", f"{given.minutes * 60:.0f}s", "--against", "default", "-q", "--json"]

@@ -37,7 +37,7 @@ def judged(folder: Path, task: str, kind: str) -> str:
         verdict = json.loads(tune(folder, "judge", *words, status=None).stdout)
         found, message = (verdict["judged"], verdict["speed"]), verdict["message"]
         versus = [one for at in verdict["problems"] for mode in at["modes"] for one in mode["versus"]]
-        message = message or ", ".join(f"{one['speedup']['ratio']:.3f}x" for one in versus if one["speedup"])
+        message = message or ", ".join(f"{one['speedup']:.3f}x" for one in versus if one["speedup"])
     except Exception as error:  # noqa: BLE001 - one line for each, whatever comes
         found, message = (type(error).__name__, None), str(error)[-300:]
     right = found == ASKED[kind]
