@@ -8,8 +8,9 @@ import pytest
 
 from tests.commands import assert_refused, said_by
 from tests.faults.kernels import write_kernel
-from tuner.core.errors import KernelError
+from tuner.core.errors import CompileError, KernelError
 from tuner.core.model import Configuration
+from tuner.kernel.functions import PythonFunction, built
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.winners.contents import Contents
@@ -37,11 +38,30 @@ def test_what_needs_code_says_that_it_has_none(tmp_path: Path, capsys: pytest.Ca
         Contents(kernel).add(kernel, problem, gpu, Configuration.of("called", {"block_size": 1}))
 
 
+@pytest.mark.parametrize(
+    ("returned", "part"),
+    [
+        ("3", "mine.py:mine returns an int; return a function of the arrays"),
+        ("lambda *arrays: None", "what mine.py:mine returns names no parameters"),
+        ("lambda: 1 / block_size", "names no parameters"),
+        ("[][1]", "mine.py:1: IndexError: list index out of range"),
+    ],
+)
+def test_what_is_built_can_be_called(tmp_path: Path, returned: str, part: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(f"def mine(block_size): return {returned}\n")
+    with pytest.raises(CompileError) as caught:
+        built(PythonFunction(file, "mine", builds=True), {"block_size": 1})
+    assert part in str(caught.value)
+
+
 def test_it_has_launches_or_a_call(tmp_path: Path) -> None:
     with pytest.raises(KernelError, match="there are no launches; add"):
         read_kernel(written(tmp_path, "[variants.called]\n"))
     both = CALL + '[[variants.called.launches]]\ntemplate = "scale.cu.j2"\nentry = "e"\narguments = []\n'
     with pytest.raises(KernelError, match="both launches and a call"):
         read_kernel(written(tmp_path, both + 'grid = ["1"]\nblock = ["1"]\n'))
+    with pytest.raises(KernelError, match="both a call and a build"):
+        read_kernel(written(tmp_path, CALL + 'build = "mine.py:mine"\n'))
     with pytest.raises(KernelError, match="no file nowhere"):
         read_kernel(written(tmp_path, CALL.replace("mine.py", "nowhere.py")))

@@ -12,6 +12,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -101,8 +102,13 @@ def built(function: PythonFunction, parameters: Mapping[str, Value]) -> Callable
     except Exception as error:  # noqa: BLE001 - whatever a user's function throws
         where = location(error, function.file, function.text)
         raise CompileError(f"{where}: {first_line(error)}") from None
+    named = "return a function of the arrays, by their names"
     if not callable(made):
-        raise CompileError(f"{function.text} returns {typed(made)}", "return a function of the arrays")
+        raise CompileError(f"{function.text} returns {typed(made)}", named)
+    with suppress(TypeError, ValueError):  # of another language: said where it is called
+        kinds = {one.kind for one in inspect.signature(made).parameters.values()}
+        if kinds <= {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            raise CompileError(f"what {function.text} returns names no parameters", named)
     return made  # type: ignore[no-any-return]
 
 

@@ -102,7 +102,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
         call = named_function(table, keys[0], table.get(keys[0], str), folder)
         call = replace(call, builds=keys[0] == "build")
     if len(keys) + bool(launches) != 1:
-        several = " and a ".join([*(["launches"] if launches else []), *keys])
+        several = " and ".join([*(["launches"] if launches else []), *(f"a {key}" for key in keys)])
         what = f"both {several}" if several else "no launches"
         table.fail(f"there are {what}", f"add [[variants.{name}.launches]], or call = 'FILE.py:FUNCTION'")
     last: dict[str, tuple[int, tuple[RepeatEntry, ...]]] = {}
