@@ -208,10 +208,16 @@ def copy_passes(kernel: str) -> list[str]:
     ]
 
 
+def named(function: str) -> str:
+    """Return what tables call a contestant: of a function of :data:`MODELS` only whether it is compiled."""
+    how = function.rpartition("_")[2]
+    return f"torch, {how}" if how in ("eager", "compiled") else function
+
+
 def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]]:
     """Flatten one bench."""
     entries = [
-        {**one, "contestant": one["contestant"].rpartition(":")[2].partition(" (")[0]}
+        {**one, "contestant": named(one["contestant"].rpartition(":")[2].partition(" (")[0])}
         for one in bench["contestants"]
     ]
     best = next(entry for entry in entries if entry["contestant"] == "best")
