@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.builtin_kernels import own_kernels
 from tests.runtime.manifests import MANIFEST, SHA
 from tuner.core.errors import SpaceError
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
@@ -28,7 +29,7 @@ from tuner.winners.records import (
 )
 
 EXAMPLES = sorted(str(path) for path in (Path(__file__).parents[2] / "docs" / "examples").glob("*/*.toml"))
-KERNELS = [*builtin_kernels(), *EXAMPLES, str(Path(__file__).parents[1] / "planted" / "parts.toml")]
+KERNELS = [*own_kernels(), "bmm", *EXAMPLES, str(Path(__file__).parents[1] / "planted" / "parts.toml")]
 DRAWN = 2
 """Valid configurations of each variant and GPU, besides defaults."""
 TRIES = 40

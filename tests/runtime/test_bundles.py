@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
+from tests.builtin_kernels import own_kernels
 from tests.commands import said_by
 from tests.cpp_interface import ROOT, interface, python_on
 from tests.fake_driver.programs import run_program
 from tests.stored_winners import H200, store_winners
 from tuner.core.model import Configuration, Value
 from tuner.kernel.default import default_configuration
-from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.launch_limits import DEVICE_LIMITS
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("forked_children")
 
 EXAMPLES = sorted(str(path) for path in (ROOT / "docs" / "examples").glob("*/*.toml"))
 PARTS = str(ROOT / "tests" / "planted" / "parts.toml")
-KERNELS = [*builtin_kernels(), *EXAMPLES, PARTS]
+KERNELS = [*own_kernels(), "bmm", *EXAMPLES, PARTS]
 LIMITS = {name: getattr(H200, name) for name in DEVICE_LIMITS}
 CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}
 SWAPPED = {"swap_ab": True, "block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "raster_group": 8}
