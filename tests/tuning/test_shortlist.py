@@ -73,6 +73,13 @@ def test_how_many_are_nominated_follows_from_what_trials_take(
         assert room - TOGETHER < device.begun <= room
 
 
+def test_what_is_not_in_the_cache_takes_the_compilers_time_although_most_is() -> None:
+    shortlist = Shortlist(make_search("gp-ei", single(6, 5), 1), Counter(16))  # type: ignore[arg-type]
+    for number in range(24):
+        shortlist.told(0.5 if number % 5 < 2 else 0.01, 0.025)
+    assert 1.0 < shortlist.rate < 2.0  # by the median it would be 2.5
+
+
 def test_a_choice_waits_for_the_oldest_nominees_alone() -> None:
     """With many compilers none was ever so old that it had to be compiled, and each choice waited for all of them."""
 

@@ -49,8 +49,10 @@ MOST = 4.0
 """Nominations for a trial, at most."""
 KEPT = 48
 """Compiled nominees that are kept; of more, the least promising are withdrawn."""
+AWAY = 1.3
+"""How much longer a nominee gets than the slowest of the last compilations, a tenth of them left out."""
 REMEMBERED = 25
-"""Last trials, whose median seconds predict the next."""
+"""Last trials, whose seconds predict the next."""
 PATIENCE_S = 2.0
 """How long a compilation may hold up the GPU while others have ended; it is then passed over."""
 
@@ -84,10 +86,21 @@ class Shortlist:
         """Nominations for each trial that ends, at least 1."""
         if not self._seconds:
             return 1.0
-        compile_s = statistics.median(compile_s for compile_s, _ in self._seconds)
-        measure_s = statistics.median(measure_s for _, measure_s in self._seconds) / self.device.measuring
+        # A mean: where most are in the cache, the others take the compilers' time.
+        compile_s, measure_s = statistics.fmean(self._compile_s), self._measure_s
         spare = SHARE * self.device.compilers * measure_s / max(compile_s, 1e-6)
         return max(1.0, min(spare, measure_s / NOMINATION_S, MOST))
+
+    @property
+    def _compile_s(self) -> list[float]:
+        """Seconds of the last compilations, the slowest tenth left out."""
+        seconds = sorted(compile_s for compile_s, _ in self._seconds)
+        return seconds[: len(seconds) - len(seconds) // 10]
+
+    @property
+    def _measure_s(self) -> float:
+        """Seconds between two trials that end, if only the GPU is waited for."""
+        return statistics.median(measure_s for _, measure_s in self._seconds) / self.device.measuring
 
     @property
     def selecting(self) -> bool:
@@ -187,8 +200,12 @@ class Shortlist:
 
     @property
     def _ahead(self) -> int:
-        """Nominations after which a nominee must be compiled."""
-        return 2 * self.device.compilers + SLACK
+        """Nominations after which a nominee must be compiled: more where they come so fast that some still are."""
+        least = 2 * self.device.compilers + SLACK
+        if not self._seconds:
+            return least
+        meanwhile = AWAY * self.rate * self._compile_s[-1] / self._measure_s
+        return max(least, min(int(meanwhile), 2 * least))
 
     def _due(self) -> list[Configuration]:
         """Return the nominees that must be compiled by now: those with enough after them, at least the oldest."""
