@@ -14,6 +14,7 @@ copy of the same bytes; the evidence is models.txt and models.json:
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import random
@@ -34,6 +35,9 @@ CCCL = HERE / "rivals" / "cccl.py"
 READ_PASS = HERE / "rivals" / "read_pass.cu"
 COPY_PASS = HERE / "rivals" / "copy_pass.cu"
 MODELS = HERE / "rivals" / "models.py"
+HELION = HERE / "compare_triton" / "helion_rows.py"
+HELION_ROWS = ("softmax", "rms_norm", "layer_norm", "silu_mul", "cross_entropy")
+"""What it has."""
 SEARCH_S = 2.5
 """For one problem: some hundred configurations, where one takes less than a millisecond."""
 
@@ -133,11 +137,63 @@ def drawn_reduce_axis(rng: random.Random, number: int) -> Drawn:
     return f"rows={rows},columns={columns}", f"reduce_axis_{op}_{over}", (f"op={op},over={over}",)
 
 
+def drawn_softmax(rng: random.Random, _number: int) -> Drawn:
+    """Draw of the rows that Helion publishes results of, as are the next ones."""
+    rows, columns = rng.choice([*((4096, 128 * i) for i in range(2, 100)), (4096, 16384), (2048, 32768)])
+    return f"rows={rows},columns={columns}", "softmax", ()
+
+
+def drawn_norm(rng: random.Random, number: int) -> Drawn:
+    if number % 2:
+        more = [
+            (2048, 3584),
+            (8192, 4096),
+            (8192, 5120),
+            (8192, 7168),
+            (2048, 8192),
+            (4096, 16384),
+            (1024, 36864),
+        ]
+        rows, columns = rng.choice([*((4096, 512 * i) for i in range(2, 32)), *more])
+        options = ("op=layer_norm", "after=n * weight + bias")
+        return f"rows={rows},columns={columns}", "layer_norm", options
+    of_2048 = (48, 96, 127, 768, 1023, 1024, 1536, 2047, 2048, 3072, 4096, 5120, 6144, 8192, 16384, 32768)
+    more = [
+        (4096, 3584),
+        (4096, 5120),
+        (4096, 7168),
+        (4096, 12288),
+        (8192, 4096),
+        (8192, 8192),
+        (16384, 4096),
+    ]
+    more += [(16384, 8192), (145956, 384), (380668, 512), (589824, 256), (1179648, 256)]
+    rows, columns = rng.choice([*((2048, columns) for columns in of_2048), *more])
+    return f"rows={rows},columns={columns}", "rms_norm", ()
+
+
+def drawn_gated(rng: random.Random, _number: int) -> Drawn:
+    rows, columns = 2 ** rng.randrange(14), rng.choice((1408, 2048, 4096, 5632, 8192, 11008, 14336))
+    return f"rows={rows},columns={columns}", "silu_mul", ()
+
+
+def drawn_cross_entropy(rng: random.Random, _number: int) -> Drawn:
+    vocabularies = {32000: (2048, 4096, 8192), 128000: (8192, 16384), 128256: (2048, 4096, 8192, 16384)}
+    vocabularies |= dict.fromkeys((129280, 151936, 152064), (2048, 4096, 8192)) | {256000: (1024, 2048)}
+    columns = rng.choice(list(vocabularies))
+    sizes = f"rows={rng.choice(vocabularies[columns])},columns={columns}"
+    return sizes, "cross_entropy", ("gradient=none",)
+
+
 DRAWN: dict[str, Callable[[random.Random, int], Drawn]] = {
     "transpose": drawn_transpose,
     "permute": drawn_permute,
     "rope": drawn_rope,
     "reduce_axis": drawn_reduce_axis,
+    "softmax": drawn_softmax,
+    "norm": drawn_norm,
+    "gated": drawn_gated,
+    "cross_entropy": drawn_cross_entropy,
 }
 
 
@@ -149,6 +205,8 @@ def drawn_cases(seed: int, count: int) -> list[Case]:
         for number in range(count):
             sizes, function, options = draw(rng, number)
             against = tuple(f"{MODELS}:{function}_{how}" for how in ("eager", "compiled"))
+            if function in HELION_ROWS and importlib.util.find_spec("helion"):
+                against += (f"{HELION}:{function}",)
             dtype = ("bfloat16", "float32")[number // 2 % 2]
             cases.append(Case(kernel, dtype, (sizes,), ("default", *against), options, trials=100))
     return cases
@@ -175,6 +233,7 @@ def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[
 def read_passes(kernel: str) -> list[str]:
     """Return launches that only read a kernel's input, each in its own way; the fastest of them counts."""
     of = {"mean_matvec": ("groups * vectors * length", "y"), "reduce_axis": ("rows * columns", "out")}
+    of |= {"cross_entropy": ("rows * columns", "loss")}
     if kernel not in of:
         return []
     count, out = of[kernel]
@@ -191,7 +250,10 @@ def read_passes(kernel: str) -> list[str]:
 
 def copy_passes(kernel: str) -> list[str]:
     """Return launches that copy the bytes of a kernel that moves them; the fastest counts."""
+    nothing = ("x", "out", "0")
     pairs = {
+        "softmax": (("x", "out", "rows * columns"), nothing),
+        "norm": (("x", "out", "rows * columns"), nothing),
         "transpose": (("x", "out", "batch * rows * columns"), ("x", "out", "0")),
         "permute": (("x", "out", "a * b * c"), ("x", "out", "0")),
         "rope": (

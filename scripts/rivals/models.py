@@ -50,6 +50,40 @@ def reduced(op: str, axis: int) -> Callable[[Any], Any]:
     return lambda x: getattr(torch, "amax" if op == "max" else op)(x, axis)
 
 
+def softmax(x: Any) -> Any:
+    return torch.softmax(x, 1)
+
+
+def rms_norm(x: Any, weight: Any) -> Any:
+    return torch.nn.functional.rms_norm(x, x.shape[1:], weight, 1e-5)
+
+
+def layer_norm(x: Any, weight: Any, bias: Any) -> Any:
+    return torch.nn.functional.layer_norm(x, x.shape[1:], weight, bias, 1e-5)
+
+
+def add_rms_norm(x: Any, residual: Any, weight: Any) -> Any:
+    total = x + residual
+    return rms_norm(total, weight), total
+
+
+def silu_mul(x: Any) -> Any:
+    gate, up = x.chunk(2, 1)
+    return torch.nn.functional.silu(gate) * up
+
+
+def cross_entropy(x: Any, target: Any) -> Any:
+    return torch.nn.functional.cross_entropy(x.float(), target, reduction="none")
+
+
+def cross_entropy_gradient(x: Any, target: Any) -> Any:
+    """Return the losses and what the backward pass gives for each."""
+    shares = torch.softmax(x.float(), 1)
+    counts = (target != -100).unsqueeze(1)
+    hot = torch.arange(x.shape[1], device=x.device) == target.unsqueeze(1)
+    return cross_entropy(x, target), torch.where(counts, shares - hot.float(), 0.0).to(x.dtype)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": transpose,
     **{f"permute_{axes}": permuted(axes) for axes in ("bac", "acb", "bca", "cab", "cba", "abc")},
@@ -57,6 +91,18 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         f"reduce_axis_{op}_{over}": reduced(op, axis)
         for op in ("sum", "mean", "max")
         for axis, over in enumerate(("rows", "columns"))
+    },
+    **{
+        function.__name__: function
+        for function in (
+            softmax,
+            rms_norm,
+            layer_norm,
+            add_rms_norm,
+            silu_mul,
+            cross_entropy,
+            cross_entropy_gradient,
+        )
     },
     "rope_half": rope_half,
     "rope_interleaved": rope_interleaved,

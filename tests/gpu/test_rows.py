@@ -1,0 +1,71 @@
+"""The kernels that work on rows, on the GPU: rows unlike others are as torch has them, and every variant compiles."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tuner
+from tests.stored_winners import store_winners
+from tests.templates.sources import GENERATIONS, compiled
+from tuner.core.model import Configuration
+from tuner.devices.local import LocalDevice
+from tuner.kernel.load import load_kernel
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.space import SearchSpace
+
+torch = pytest.importorskip("torch")
+KERNELS = ("softmax", "norm", "gated", "cross_entropy")
+CONFIGURATIONS = 6
+
+
+@pytest.mark.parametrize("cc", GENERATIONS)
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_sample_of_every_variant_compiles(name: str, cc: int) -> None:
+    kernel, gpu, rng = load_kernel(name), ARCHITECTURES[cc], random.Random(f"{name} {cc}")
+    for dtype in ("bfloat16", "float16", "float32"):
+        for columns in (1023, 4096, 32_768):
+            problem = kernel.problem({"rows": 1000, "columns": columns}, {"": dtype})
+            for variant in kernel.usable_variants(problem, gpu)[0]:
+                [space] = SearchSpace.from_kernel(kernel, problem, gpu, [variant.name]).variants
+                compiled(kernel, space.configuration(rng.randrange(len(space))), problem, gpu)
+
+
+def special_rows(columns: int) -> Any:
+    rows = torch.randn(8, columns, dtype=torch.float64) * 3
+    rows[1] = -0.75
+    rows[2, columns // 2] = torch.inf
+    rows[3, ::3] = -torch.inf
+    rows[4] = -torch.inf
+    rows[5, -1] = torch.nan
+    rows[6] = torch.finfo(torch.bfloat16).min
+    rows[7] = -80.0
+    rows[7, columns // 3] = 10.0
+    return rows
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("columns", [65, 4096, 20_001, 262_144])
+def test_softmax_of_special_rows_is_torchs(
+    device: LocalDevice, tmp_path: Path, columns: int, op: str, dtype: str
+) -> None:
+    kernel, rng = load_kernel("softmax"), random.Random(columns)
+    x = special_rows(columns).to("cuda", getattr(torch, dtype))
+    expected = getattr(torch, op)(x.double(), 1)
+    problem = kernel.problem({"rows": 8, "columns": columns}, {"": dtype}, {"op": op})
+    for variant in kernel.usable_variants(problem, device.gpu)[0]:
+        [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant.name]).variants
+        for number, row in enumerate(rng.sample(range(len(space)), min(CONFIGURATIONS, len(space)))):
+            configuration: Configuration = space.configuration(row)
+            db = tmp_path / f"{variant.name}{number}.db"
+            store_winners(db, kernel, [(problem, configuration)], device.gpu)
+            found = tuner.load("softmax", db=db)(x)
+            bound = 2.0 * torch.finfo(x.dtype).eps if dtype != "float32" else 1e-5
+            tiny = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
+            torch.testing.assert_close(
+                found.double(), expected.to(x.dtype).double(), rtol=bound, atol=2 * tiny, equal_nan=True
+            )
