@@ -154,7 +154,7 @@ class Verdict(Record, frozen=True):
     confidence: float
     """Of the intervals."""
     seed: int
-    """Of the inputs and the order; ``--seed`` repeats it."""
+    """Of the inputs and, but for Python candidates, of the order; ``--seed`` repeats it."""
     gpu: str
     versions: Mapping[str, str]
     at: str
