@@ -93,6 +93,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "twins": measuring.twins,
     "worst-claim": measuring.worst_claim,
     "search-lone": search.lone,
+    "search-pairs": search.pairs,
     "search-median": search.median,
     "search-others": search.others,
     "search-own": search.own,

@@ -110,6 +110,17 @@ def lone(which: str) -> str:
     return str(found[which == "with"])
 
 
+def pairs(which: str) -> str:
+    """Return a figure of searches that one other recorded task teaches: how many, their median, the worst."""
+    found = re.search(
+        r"^(\d+) pairs: median ([\d.]+), worst ([\d.]+), (\d+) above 1\.1",
+        text("search-pairs.txt"),
+        re.MULTILINE,
+    )
+    assert found is not None
+    return dict(zip(("pairs", "median", "worst", "above"), found.groups(), strict=True))[which]
+
+
 def _blocks(name: str) -> dict[str, str]:
     """Return what a file says of each sampler, taught or not, by the line above it."""
     return dict(re.findall(r"^(\S.*)\n(space  .*(?:\n.+)+)", text(name), re.MULTILINE))
