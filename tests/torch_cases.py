@@ -116,6 +116,10 @@ def _of_columns(x: Any) -> Any:
     return torch.amax(x, 0)
 
 
+def _dots(x: Any, y: Any) -> Any:
+    return (x * y).sum(1)
+
+
 def _sum(x: Any) -> Any:
     return x.sum().reshape(1)
 
@@ -288,6 +292,10 @@ def cases(
         OperatorCase(
             "reduce_axis", {"rows": m, "columns": columns}, ((m, columns),), _of_columns, (1, 1),
             [{"op": "max", "over": "rows"}], name="reduce_axis",
+        ),
+        OperatorCase(
+            "reduce_axis", {"rows": m, "columns": columns}, ((m, columns), (m, columns)), _dots, (columns, 1, 1),
+            [{"op": "sum", "over": "columns", "before": "x * y"}], name="reduce_axis dots",
         ),
         OperatorCase(
             "rope", {"tokens": m, "q_heads": 3, "k_heads": 2, "pairs": k},

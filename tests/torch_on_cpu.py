@@ -21,6 +21,7 @@ from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 from tuner.runtime.matching import PreparedCall, match
 from tuner.runtime.operation import Operation
+from tuner.runtime.torch_gradients import evaluate_element
 from tuner.winners.manifest import json_of
 from tuner.winners.records import computation_of
 
@@ -56,9 +57,10 @@ def reduce(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
     tensors["out"].copy_(getattr(tensors["x"].double(), op)())
 
 
-def reduce_axis(tensors: Mapping[str, Any], op: str, over: str, **_: Any) -> None:
+def reduce_axis(tensors: Mapping[str, Any], op: str, over: str, before: str, **_: Any) -> None:
     function = torch.amax if op == "max" else getattr(torch, op)
-    tensors["out"].copy_(function(tensors["x"].double(), 1 if over == "columns" else 0))
+    element = evaluate_element(before, {k: each.double() for k, each in tensors.items() if k != "out"})
+    tensors["out"].copy_(function(element, 1 if over == "columns" else 0))
 
 
 def mean_matvec(tensors: Mapping[str, Any], layout: str, **_: Any) -> None:

@@ -27,6 +27,11 @@ def of_built_in(manifest: Manifest) -> Gradient | None:
     summary, gradient = _BUILT_IN.get(manifest.kernel, ("", None))
     if gradient is None or manifest.summary != summary:
         return None
+    if (
+        any(each.options.get("before", "x") != "x" for each in manifest.computations)
+        and gradient.formula is _reduce
+    ):
+        return Gradient(_again(_reduced), keep_inputs)
     if manifest.kernel in ("reduce", "reduce_axis") and all(
         each.options["op"] != "max" for each in manifest.computations
     ):
@@ -168,6 +173,14 @@ def _reduce(call: Differentiated) -> Sequence[Any]:
     if op == "mean":
         grad = grad / shape[axis]
     return [grad.to(dtype).expand(shape)]
+
+
+def _reduced(
+    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
+) -> Sequence[Any]:
+    function = torch.amax if options["op"] == "max" else getattr(torch, options["op"])
+    element = _element(options["before"], tensors, scalars, "x")
+    return [function(element, 1 if options["over"] == "columns" else 0)]
 
 
 def _mean_matvec(call: Differentiated) -> Sequence[Any]:
