@@ -11,7 +11,7 @@ import os
 import secrets
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from msgspec import structs
 
 from tuner.children.measuring import (
     Answer,
-    Candidate,
     CandidateContestant,
     Compared,
     Draw,
@@ -206,29 +205,27 @@ class ExaminedGuard(Guard):
     def _held(self, answer: Answer, pending: Pending) -> Answer:
         """Return an answer, or what speaks against it."""
         seen = self._seen if self._seen is not None and self._seen.of is pending else _Seen(pending)
-        request = pending.request
-        if isinstance(answer, Measured) and isinstance(request, Measure):
-            measurement = answer.measurement
-            if measurement.status.ranked and _is_call(request.candidate):
-                times = [] if request.verify_only else [statistics.median(measurement.samples_ns)]
+        match answer, pending.request:
+            case Measured(measurement=measurement), Measure() as request if measurement.status.ranked:
+                times = () if request.verify_only else measurement.samples_ns
                 status, error = self._objection(seen, 1 if request.verify_only else 2, times)
                 if not error and request.contents and not seen.drawn:
                     status, error = Status.TAMPERS, "it does not ask for all contents of the inputs"
                 if error:
                     measurement = replace(measurement, status=status, error=error)
                     return structs.replace(answer, measurement=measurement)
-        if isinstance(answer, Raced) and isinstance(request, Race):
-            first = request.contestants[0]
-            if isinstance(first, CandidateContestant) and _is_call(first.candidate):
-                times = [statistics.median(t for groups in answer.rounds for t in groups[0])]
+            case Raced() as raced, Race(contestants=(CandidateContestant() as first, *_)) if (
+                first.candidate.call
+            ):
                 # Which contestant's outputs are wrong, the process alone says.
-                wrong = "" if not all(answer.verified) else seen.wrong
-                status, error = self._objection(_Seen(pending, seen.right, wrong), 2, times)
+                seen = seen if all(raced.verified) else replace(seen, wrong="")
+                taken_ns = [time_ns for groups in raced.rounds for time_ns in groups[0]]
+                status, error = self._objection(seen, 2, taken_ns)
                 if error:
                     return RaceFailed(error, 0, status=status)
         return answer
 
-    def _objection(self, seen: _Seen, least: int, times_ns: list[float]) -> tuple[Status, str]:
+    def _objection(self, seen: _Seen, least: int, times_ns: Sequence[float]) -> tuple[Status, str]:
         """Say what speaks against an answer by which all is well.
 
         Args:
@@ -245,9 +242,5 @@ class ExaminedGuard(Guard):
         if self._pacing is None:
             return Status.TAMPERS, "it does not launch what it is asked to"
         assert self._gpu is not None and self._full is not None
-        error = self._pacing.objection(times_ns[0], self._full.problem.tensors, self._gpu)
+        error = self._pacing.objection(statistics.median(times_ns), self._full.problem.tensors, self._gpu)
         return (Status.CLOCK_MISMATCH, error) if error else (Status.OK, "")
-
-
-def _is_call(candidate: Candidate) -> bool:
-    return candidate.call is not None
