@@ -158,6 +158,9 @@ def test_integers_up_to_each_limit(dtype: str, low: int, high: int) -> None:
         (3.4e38, "float32", 3.3999999521443642e38),
         (0.1, "float64", 0.1),
         (0.1, "float32", 0.10000000149011612),
+        (1.0625, "float8_e4m3fn", 1.0),  # ties to even
+        (2**-9 * 0.75, "float8_e4m3fn", 2**-9),
+        (-1000.0, "float8_e4m3fn", -448.0),
     ],
 )
 def test_numbers_are_rounded_as_an_argument_is(value: float, dtype: str, kept: float) -> None:
@@ -170,6 +173,8 @@ def test_numbers_are_rounded_as_an_argument_is(value: float, dtype: str, kept: f
         (1.0, "bfloat16", "803f"),
         (1 + 2**-8 + 2**-16, "bfloat16", "813f"),
         (-1.5, "float16", "00be"),
+        (0.0, "float8_e4m3fn", "00"),
+        (-1.9375, "float8_e4m3fn", "c0"),  # carries
         (0.1, "float32", "cdcccc3d"),
         (1.0, "float64", "000000000000f03f"),
         (1 - 2j, "complex64", "0000803f000000c0"),

@@ -98,6 +98,7 @@ static void bring_some() {
 
 void request(Kind kind, const Matrix& matrix, unsigned int shared, int x, int y, const void* barrier, unsigned int blocks, int policy) {
     const unsigned int at = barrier == nullptr ? 0 : address_of(barrier);
+    if (launch.eight_bits) x /= 2;
     if (log != nullptr) {
         log->push_back({kind, &matrix, shared, x, y, at, blocks, policy});
         return;
@@ -132,25 +133,37 @@ static float number(const Block& block, unsigned long long tile, bool along_k, i
     return __uint_as_float(static_cast<unsigned int>(bits_of(block, tile, along_k, line, k)) << 16);  // bfloat16
 }
 
-// A side of an instruction: for each row (or column) its 16 numbers.
+// A side of an instruction: for each row (or column) its 16 numbers, or 32 of 8 bits.
 using Side = std::vector<float>;
+
+static float number_of_8_bits(unsigned int bits) {
+    return __uint_as_float((bits & 0x7f) << 20 | (bits & 0x80) << 24) * 0x1p120f;
+}
 
 static Side side_of(const Block& block, unsigned long long tile, bool along_k, int lines) {
     Side side;
     for (int line = 0; line < lines; ++line) {
-        for (int k = 0; k < 16; ++k) side.push_back(number(block, tile, along_k, line, k));
+        for (int k = 0; k < 16; ++k) {
+            if (!launch.eight_bits) {
+                side.push_back(number(block, tile, along_k, line, k));
+                continue;
+            }
+            const unsigned int pair = bits_of(block, tile, along_k, line, k);
+            side.push_back(number_of_8_bits(pair & 0xff));
+            side.push_back(number_of_8_bits(pair >> 8));
+        }
     }
     return side;
 }
 
 __attribute__((optimize("O3")))  // with -Og it takes a quarter of a test
 static void multiply(const Products& one, const Side& m_side, const Side& n_side) {
-    const int lane = one.thread % 32, warp = one.thread % 128 / 32;
+    const int lane = one.thread % 32, warp = one.thread % 128 / 32, depth = launch.eight_bits ? 32 : 16;
     for (int i = 0; i < one.columns / 2; ++i) {
-        const float* row = &m_side[(16 * warp + lane / 4 + i / 2 % 2 * 8) * 16];
-        const float* column = &n_side[(i / 4 * 8 + lane % 4 * 2 + i % 2) * 16];
+        const float* row = &m_side[(16 * warp + lane / 4 + i / 2 % 2 * 8) * depth];
+        const float* column = &n_side[(i / 4 * 8 + lane % 4 * 2 + i % 2) * depth];
         float sum = one.accumulate ? one.d[i] : 0.0f;
-        for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
+        for (int k = 0; k < depth; ++k) sum += row[k] * column[k];
         one.d[i] = sum;
     }
 }

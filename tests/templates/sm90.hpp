@@ -15,6 +15,7 @@ namespace hopper {
 struct Launch {
     unsigned int cluster, shared_bytes;
     bool m_along_k, n_along_k;  // how the instruction's two tiles lie in shared memory
+    bool eight_bits = false;    // elements are e4m3, and maps of pairs of them
 };
 extern Launch launch;
 

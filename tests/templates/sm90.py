@@ -129,13 +129,14 @@ class Emulated:
         self.names = sorted({*pointers, *(name for kind, name, _ in arguments if kind == "map")})
         *_, (source, entry) = render(kernel, of, gpu, configuration)
         cluster = math.prod(self.launch.cluster or (1,))
+        eight = ", true" if of.dtypes["input"] == "float8_e4m3fn" else ""
         wrapper = f"""
 struct Pointer {{
     void* at;
     template <typename Element> operator Element*() const {{ return static_cast<Element*>(at); }}
 }};
 extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name in self.names)}) {{
-    hopper::Running running({{{cluster}, {self.launch.shared_bytes}, MTile::K_MAJOR, NTile::K_MAJOR}});
+    hopper::Running running({{{cluster}, {self.launch.shared_bytes}, MTile::K_MAJOR, NTile::K_MAJOR{eight}}});
     {entry}({", ".join(self._text(*one) for one in arguments)});
     *report = hopper::idle_arrivals;
 }}
@@ -149,6 +150,8 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         if kind == "map":
             one = json.loads(str(value))
             keys = ("rows", "columns", "box_rows", "box_columns", "swizzle")
+            if one["dtype"] == "float8_e4m3fn":  # in pairs
+                one["columns"], one["box_columns"] = one["columns"] // 2, one["box_columns"] // 2
             numbers = ", ".join(str(one[key]) for key in keys)
             return f"hopper::map_of<TensorMap>({{static_cast<unsigned short*>({name}), {numbers}}})"
         if kind == "buffer":
@@ -167,11 +170,11 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         Raises:
             KernelFault: a thread waits for ever, or touches memory that is not its own.
         """
-        rng, names = np.random.default_rng(0), {"alpha": 0.5, "beta": 2.0}
+        rng, names = np.random.default_rng(0), {"alpha": 0.5, "beta": 2.0, **self.problem.sizes}
         for buffer in self.tensors:
             if buffer.role != "input":
                 continue
-            low, high = (-1, 2) if buffer.name in "ab" else (-2, 3)
+            low, high = (-1, 2) if buffer.name in "ab" else (1, 3) if buffer.between else (-2, 3)
             meant = buffer.shape[::-1] if buffer.transposed else buffer.shape
             names[buffer.name] = array = rng.integers(low, high, meant).astype(np.float32)
             matrix = array.T if buffer.transposed else array
@@ -184,7 +187,8 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
                 padded.fill(np.pad(matrix, ((0, 0), (0, behind))).ravel())
         expected = self.reference.evaluate(names)[0].astype(np.float32)
         assert np.abs(expected).max() <= 256
-        c = self.memory["c"] = HostArray(expected.size, "bfloat16", 2 if expected.shape[-1] % 8 else 16)
+        dtype = self.problem.dtypes["output"]
+        c = self.memory["c"] = HostArray(expected.size, dtype, 2 if expected.shape[-1] % 8 else 16)
         arrays = [self.memory[name] for name in self.names]
         self.kernel(
             self.launch.grid, self.launch.block, self.launch.shared_bytes, schedule, self.report, *arrays

@@ -14,7 +14,7 @@ from tuner.core.errors import UsageError, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import first_line
 from tuner.kernel.source.types import DTYPE_OF, CType, Parameter
-from tuner.runtime.dtypes import DTYPES, ITEMSIZE, PARTS
+from tuner.runtime.dtypes import BITS, DTYPES, ITEMSIZE, PARTS
 
 _LETTERS = "xyzw"
 
@@ -28,7 +28,7 @@ def is_array(value: object) -> bool:
 
 
 def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
-    """Return an array's values in the host's memory, and its dtype; bfloat16 is kept as float32.
+    """Return an array's values in the host's memory, and its dtype; dtypes that NumPy lacks are kept as float32.
 
     What its library has queued on its GPU is awaited. The array itself is never written.
 
@@ -47,7 +47,7 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
                 torch.cuda.synchronize(array.device)
             dtype = str(array.dtype).removeprefix("torch.")
             host = array.detach().cpu()
-            values = (host.float() if dtype == "bfloat16" else host).numpy()
+            values = (host.float() if dtype in BITS else host).numpy()
         elif cupy is not None and isinstance(array, cupy.ndarray):
             if not array.flags.c_contiguous:
                 _refuse_gaps(name, f"cupy.ascontiguousarray({name})")
@@ -65,8 +65,8 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
         raise
     except Exception as error:  # noqa: BLE001 - a foreign library's own errors
         raise UsageError(f"{name} cannot be read: {first_line(error)}", "pass an array of NumPy") from None
-    if values.dtype.name == "bfloat16":  # of ml_dtypes, as JAX has it
-        dtype, values = "bfloat16", values.astype(np.float32)
+    if values.dtype.name in BITS:  # of ml_dtypes, as JAX has it
+        dtype, values = values.dtype.name, values.astype(np.float32)
     if not values.flags.c_contiguous:
         _refuse_gaps(name, f"numpy.ascontiguousarray({name})")
     if values.size == 0:
@@ -93,7 +93,7 @@ def pointed_to(name: str, array: NDArray[Any], dtype: str, of: CType) -> tuple[N
             return array, dtype
         array, dtype = array.view(part).reshape(*array.shape, 2), part
     if of.dtype is not None and of.dtype != dtype:
-        remedy = f"pass {name}.astype({of.dtype!r})" if of.dtype != "bfloat16" else "pass a bfloat16 tensor"
+        remedy = f"pass {name}.astype({of.dtype!r})" if of.dtype not in BITS else f"pass a {of.dtype} tensor"
         raise UsageError(f"{name} is {dtype}, and the kernel takes {of.text}", remedy)
     if array.size % of.lanes:
         raise UsageError(f"{name} has {array.size} numbers, which are no whole {of.base}", "pass whole ones")

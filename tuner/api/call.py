@@ -28,6 +28,7 @@ from tuner.kernel.source.tree import entry_name
 from tuner.kernel.source.types import DTYPE_OF, CType
 from tuner.kernel.source.use import number_of, numbers_of
 from tuner.kernel.toml.table import IDENTIFIER, name_for
+from tuner.runtime.dtypes import BITS
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
@@ -248,7 +249,7 @@ def filled(
     fitting = []
     for name, value in given.items():
         kind = declared[name].type if name in declared else CType("", "")
-        number = isinstance(value, int | float) and kind.dtype not in (None, "bfloat16")
+        number = isinstance(value, int | float) and kind.dtype not in (None, *BITS)
         array, dtype = on_host(name, np.full(1, value, kind.dtype) if number else np.atleast_1d(value))
         fitting.append(pointed_to(name, array, dtype, replace(kind, pointers=1)))
         extents = (

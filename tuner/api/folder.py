@@ -32,6 +32,7 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.file import read_file
+from tuner.runtime.dtypes import BITS
 
 KERNELS = "kernels"
 """Folder beside a database, with one for each kernel that was described by a call."""
@@ -167,7 +168,7 @@ def _require_shapes(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
     names: dict[str, Any] = {**problem.sizes}
     names |= {name: value for name, (_, value) in scalars_of(kernel, problem, gpu).items()}
     for one in tensors:
-        names[one.name] = np.ones(one.meant_shape, "float32" if one.dtype == "bfloat16" else one.dtype)
+        names[one.name] = np.ones(one.meant_shape, "float32" if one.dtype in BITS else one.dtype)
     for name, expression in numpy_of(kernel, problem).items():
         shape = names[name].shape
         try:

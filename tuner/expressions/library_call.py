@@ -14,11 +14,11 @@ from tuner.expressions.parsing import parse_tree
 from tuner.runtime.dtypes import ITEMSIZE
 
 _TORCH = """
-abs add addbmm addcdiv addcmul addmm addmv addr amax amin argmax argmin baddbmm bmm cat clamp cos cumprod cumsum div dot
-erf exp exp2 expm1 flatten lerp linalg.vector_norm log log1p log2 log_softmax logsumexp matmul maximum mean minimum mm
-mul mv neg nn.functional.gelu nn.functional.layer_norm nn.functional.linear nn.functional.relu nn.functional.rms_norm
-nn.functional.scaled_dot_product_attention nn.functional.silu outer permute pow prod reciprocal reshape rsqrt sigmoid
-sin softmax sqrt square squeeze stack sub sum tanh transpose unsqueeze where
+_scaled_mm abs add addbmm addcdiv addcmul addmm addmv addr amax amin argmax argmin baddbmm bmm cat clamp cos cumprod
+cumsum div dot erf exp exp2 expm1 flatten lerp linalg.vector_norm log log1p log2 log_softmax logsumexp matmul maximum
+mean minimum mm mul mv neg nn.functional.gelu nn.functional.layer_norm nn.functional.linear nn.functional.relu
+nn.functional.rms_norm nn.functional.scaled_dot_product_attention nn.functional.silu outer permute pow prod reciprocal
+reshape rsqrt sigmoid sin softmax sqrt square squeeze stack sub sum tanh transpose unsqueeze where
 """
 _CUPY = """
 abs absolute add amax amin argmax argmin clip concatenate cos cumprod cumsum divide dot exp exp2 expand_dims expm1 log

@@ -16,7 +16,7 @@ from tuner.core.errors import TunerError
 from tuner.gpu.driver import Context
 from tuner.kernel.functions import NOT_INSTALLED
 from tuner.runtime.driver import check
-from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.dtypes import BITS, ITEMSIZE
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class DeviceArray:
 
     Attributes:
         shape: as the kernel means it.
-        dtype: its name; of bfloat16 the interface gives the bits.
+        dtype: its name; of those that NumPy lacks the interface gives the bits.
     """
 
     def __init__(self, view: TensorView) -> None:
@@ -45,8 +45,8 @@ class DeviceArray:
         self.dtype = view.dtype
         self.__cuda_array_interface__ = {
             "shape": self.shape,
-            # NumPy has no bfloat16: its bits are given as 16-bit integers.
-            "typestr": np.dtype("int16" if view.dtype == "bfloat16" else view.dtype).str,
+            # Bits as integers that torch has: no uint16.
+            "typestr": np.dtype({**BITS, "bfloat16": "int16"}.get(view.dtype, view.dtype)).str,
             "data": (view.address, False),
             "strides": tuple(strides[::-1]) if view.transposed else None,
             "version": 3,
@@ -93,8 +93,8 @@ def torch_tensor(address: int, shape: tuple[int, ...], dtype: str, *, transposed
     # Without its own device, torch would copy the tensor to the default one.
     device = torch.device("cuda", _current_device())
     tensor = torch.as_tensor(DeviceArray(TensorView(address, shape, dtype)), device=device)
-    if dtype == "bfloat16":
-        tensor = tensor.view(torch.bfloat16)
+    if dtype in BITS:
+        tensor = tensor.view(getattr(torch, dtype))
     return tensor.permute(*reversed(range(len(shape)))) if transposed else tensor
 
 
@@ -108,15 +108,15 @@ def cupy_array(view: TensorView) -> Any:
     size_bytes = math.prod(view.shape) * ITEMSIZE[view.dtype]
     memory = cupy.cuda.UnownedMemory(view.address, size_bytes, None)
     try:
-        dtype = _bfloat16() if view.dtype == "bfloat16" else np.dtype(view.dtype)
+        dtype = _ml_dtype(view.dtype) if view.dtype in BITS else np.dtype(view.dtype)
         array = cupy.ndarray(view.shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
     except (ImportError, TypeError, ValueError) as error:
         raise TunerError(f"CuPy {cupy.__version__} cannot hold {view.dtype}: {error}", "use torch") from None
     return array.transpose() if view.transposed else array
 
 
-def _bfloat16() -> Any:
-    return np.dtype(importlib.import_module("ml_dtypes").bfloat16)
+def _ml_dtype(name: str) -> Any:
+    return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
 
 
 @contextmanager

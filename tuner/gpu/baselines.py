@@ -97,7 +97,7 @@ def set_precision(torch: Any, *, tf32: bool) -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
-HOST_DTYPES = {"float16": np.float32, "bfloat16": np.float32}
+HOST_DTYPES = {"float16": np.float32, "bfloat16": np.float32, "float8_e4m3fn": np.float32}
 """NumPy computes in these at a fraction of its speed, or not at all; it is timed in float32 instead."""
 ENOUGH_S = 0.5
 """Samples beyond the least are taken for this long."""

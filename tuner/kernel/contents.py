@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from tuner.core.errors import TunerError
 from tuner.expressions.array_magnitudes import BeyondIntegersError
-from tuner.runtime.dtypes import DTYPES, PARTS
+from tuner.runtime.dtypes import BITS, DTYPES, PARTS
 from tuner.runtime.launches import Buffer
 
 Array = npt.NDArray[Any]
@@ -29,7 +29,7 @@ FIXED = {"zeros": 0.0, "ones": 1.0, "inf": np.inf, "-inf": -np.inf}
 EQUAL = (1.5, -0.75, 2.5, -1.25, 0.5, -3.0)
 """Of the tensors in turn. With few bits: sums of them are exact, where other equal terms are all rounded to one side,
 which no bound of random errors allows."""
-EXPONENTS = {"float16": 3.0}
+EXPONENTS = {"float16": 3.0, "float8_e4m3fn": 3.0}
 """Large numbers are up to two to this power, and small ones down to its inverse."""
 OTHER_EXPONENTS = 5.0
 ENDS = 0.1
@@ -154,18 +154,20 @@ def rounded(numbers: Array, dtype: str) -> Array:
 
 
 def encoded(numbers: Array, dtype: str) -> Array:
-    """Return numbers in a dtype, contiguous; bfloat16 as its bits."""
+    """Return numbers in a dtype, contiguous; those of dtypes that NumPy lacks as their bits."""
+    if dtype == "float8_e4m3fn":
+        return to_float8(numbers)
     return to_bfloat16(numbers) if dtype == "bfloat16" else np.ascontiguousarray(numbers, dtype)
 
 
 def decoded(array: Array, dtype: str) -> Array:
     """Return what memory of a dtype holds, as :func:`in_memory` has it, in the dtype that has all of its numbers."""
-    return (from_bfloat16(array) if dtype == "bfloat16" else array).astype(DTYPES[dtype].exact)
+    return from_bits(array, dtype).astype(DTYPES[dtype].exact)
 
 
 def in_memory(dtype: str) -> str:
-    """Return the dtype in which NumPy sees memory: of bfloat16 the bits, of bool the bytes, which may be any."""
-    return {"bfloat16": "uint16", "bool": "uint8"}.get(dtype, dtype)
+    """Return the dtype in which NumPy sees memory: the bits of one that it lacks, of bool bytes, which may be any."""
+    return {**BITS, "bool": "uint8"}.get(dtype, dtype)
 
 
 def as_meant(array: Array, tensor: Buffer) -> Array:
@@ -182,6 +184,31 @@ def to_bfloat16(numbers: Array) -> npt.NDArray[np.uint16]:
 def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     """Return the numbers that bits of bfloat16 are."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def to_float8(numbers: Array) -> npt.NDArray[np.uint8]:
+    """Return the bits of numbers rounded to float8_e4m3fn, to even in the middle; at most 448, as in CUDA."""
+    size = np.minimum(np.abs(numbers.astype(np.float64)), 448.0)
+    exponent = np.where(size > 0, np.maximum(np.frexp(size)[1] - 1, -6), -6)
+    # Four bits of a normal number; rounding up may carry into the exponent, as it should.
+    with np.errstate(invalid="ignore"):
+        code = ((exponent + 6) * 8 + np.rint(np.ldexp(size, 3 - exponent))).astype(np.uint8)
+    return np.where(np.isnan(size), 0x7F, code | np.signbit(numbers) * np.uint8(0x80)).astype(np.uint8)
+
+
+def from_float8(bits: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+    """Return the numbers that bits of float8_e4m3fn are: it has no infinities, and one NaN of either sign."""
+    size, exponent = bits % 8, (bits // 8 % 16).astype(np.int32)
+    value = np.ldexp(np.where(exponent, size + 8.0, size), np.maximum(exponent, 1) - 10)
+    value = np.where(bits % 128 == 127, np.nan, value)
+    return np.copysign(value, np.where(bits < 128, 1.0, -1.0)).astype(np.float32)
+
+
+def from_bits(array: Array, dtype: str) -> Array:
+    """Return the numbers that an array holds as the bits of a dtype that NumPy lacks; another array as it is."""
+    if dtype == "float8_e4m3fn":
+        return from_float8(array)
+    return from_bfloat16(array) if dtype == "bfloat16" else array
 
 
 Result = TypeVar("Result")

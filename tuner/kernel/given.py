@@ -28,6 +28,7 @@ from tuner.kernel.contents import (
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.python_reference import ArrayFunction, limited, read_only
 from tuner.kernel.reference import in_full
+from tuner.runtime.dtypes import BITS
 from tuner.runtime.launches import Buffer
 
 
@@ -70,8 +71,8 @@ def _require_fitting(tensor: Buffer, file: Path) -> None:
         raise KernelError(f"{file.name} is no array: {error}", "save one with numpy.save") from None
     if shape != tensor.meant_shape:
         raise KernelError(f"{file.name} has shape {shape}", f"this problem needs {tensor.meant_shape}")
-    # NumPy has no bfloat16: its numbers come as float32, or as their bits.
-    own = np.dtype("float32" if tensor.dtype == "bfloat16" else tensor.dtype)
+    # Numbers of dtypes that NumPy lacks come as float32, those of bfloat16 also as their bits.
+    own = np.dtype("float32" if tensor.dtype in BITS else tensor.dtype)
     if dtype == BFLOAT16_BITS:
         fits = tensor.dtype in ("bfloat16", "float32", "float64")
     else:

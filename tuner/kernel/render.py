@@ -44,7 +44,9 @@ if TYPE_CHECKING:  # the measuring process renders the tuner's own kernels alone
     from tuner.kernel.spec import KernelSpec
     from tuner.kernel.variant_spec import LaunchSpec
 
-CUDA_HEADER_TYPES = {**C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16"}
+CUDA_HEADER_TYPES = {
+    **C_TYPES, "float16": "__half", "bfloat16": "__nv_bfloat16", "float8_e4m3fn": "__nv_fp8_e4m3",
+}  # fmt: skip
 GRID_DEPENDENCY_WAITS = ("cudaGridDependencySynchronize", "griddepcontrol.wait")
 """What a kernel calls, as a function or in PTX, that may begin before the kernel before it has ended."""
 MAX_ENTRY_BYTES = 4 << 10

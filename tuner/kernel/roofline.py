@@ -15,7 +15,7 @@ from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
-from tuner.runtime.dtypes import PARTS
+from tuner.runtime.dtypes import ITEMSIZE, PARTS
 from tuner.runtime.launches import OUTPUTS
 
 GIB, MIB, KIB = 1 << 30, 1 << 20, 1 << 10
@@ -61,9 +61,9 @@ _VECTOR = {
 _COLUMNS = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 3}
 # Tensor cores on dense float16 and bfloat16, accumulating in float32, as data-centre cards do it (GeForce
 # cards do half): data sheet rates over SMs and highest clock, as 65 TFLOP/s for T4, 312 for A100, 150 for
-# A40 (86), 362 for L40S (89), 989 for H100, 2250 for B200, 504 for RTX PRO 6000 (120). cc 7.5 has no
-# bfloat16.
+# A40 (86), 362 for L40S (89), 989 for H100, 2250 for B200, 504 for RTX PRO 6000 (120).
 _MATRIX = {75: 1024, 80: 2048, 86: 1024, 89: 1024, 90: 4096, 100: 8192, 120: 1024}
+_MATRIX_SINCE = {"float16": 75, "bfloat16": 80, "float8_e4m3fn": 89}
 COPY_SHARE = 0.1
 """Share of a problem's bytes that are written, above which a copy is what its bandwidth is compared with."""
 
@@ -71,8 +71,8 @@ COPY_SHARE = 0.1
 def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
     """Return the peak FLOP/s at the highest clock; infinite if the clock is unknown.
 
-    Matrix units count for float16 and bfloat16 only: tensor cores would round float32 to tf32, which no
-    kernel here does, and float64 counts at its vector rate. A compute capability that is not in the
+    Matrix units count for float16, bfloat16 and at twice their rate float8 only: tensor cores would round float32 to
+    tf32, which no kernel here does, and float64 counts at its vector rate. A compute capability that is not in the
     tables counts as the nearest lower one.
 
     Args:
@@ -84,13 +84,18 @@ def peak_flops(gpu: Gpu, dtype: str, pipe: str) -> float:
         return math.inf
     cc = _nearest(gpu)
     matrix = pipe_of(gpu, dtype, pipe) == "matrix"
-    rate = _MATRIX[cc] if matrix else _VECTOR[cc][_COLUMNS.get(PARTS.get(dtype, dtype), 0)]
+    rate = (
+        _MATRIX[cc] * (2 // ITEMSIZE[dtype])
+        if matrix
+        else _VECTOR[cc][_COLUMNS.get(PARTS.get(dtype, dtype), 0)]
+    )
     return rate * gpu.sm_count * gpu.clock_hz
 
 
 def pipe_of(gpu: Gpu, dtype: str, pipe: str) -> str:
     """Return the units whose rate is the ceiling: ``matrix`` if these support the dtype, else ``vector``."""
-    supported = dtype in ("float16", "bfloat16") and (_nearest(gpu), dtype) != (75, "bfloat16")
+    since = _MATRIX_SINCE.get(dtype)
+    supported = since is not None and _nearest(gpu) >= since
     return "matrix" if pipe == "matrix" and supported else "vector"
 
 

@@ -10,13 +10,13 @@ class Dtype:
     """What is known of a dtype."""
 
     kind: str
-    """``float``, ``bfloat``, ``complex``, ``int``, ``uint`` or ``bool``."""
+    """``float``, ``bfloat``, ``float8``, ``complex``, ``int``, ``uint`` or ``bool``."""
     size_bytes: int
     """Of an element."""
     c_type: str
     """Its name with the common header, ``templates/common/types.cuh.j2``; of complex numbers CUDA's vector of two."""
     packed: str
-    """As the module ``struct`` has it: of bfloat16 its bits, of a complex number both parts."""
+    """As the module ``struct`` has it: of bfloat16 and float8 the bits, of a complex number both parts."""
 
     @property
     def whole(self) -> bool:
@@ -55,6 +55,7 @@ DTYPES = {
     "bool": Dtype("bool", 1, "bool", "?"),
     "complex64": Dtype("complex", 8, "float2", "2f"),
     "complex128": Dtype("complex", 16, "double2", "2d"),
+    "float8_e4m3fn": Dtype("float8", 1, "e4m3_t", "B"),
 }
 FORMAT_1 = tuple(DTYPES)[:9]
 """Those that bundles of the first format may have."""
@@ -63,12 +64,15 @@ ITEMSIZE = {name: dtype.size_bytes for name, dtype in DTYPES.items()}
 PARTS = {"complex64": "float32", "complex128": "float64"}
 """The dtype of real and imaginary part."""
 
-_KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6}
+BITS = {"bfloat16": "uint16", "float8_e4m3fn": "uint8"}
+"""The dtypes that NumPy lacks, and that of their bits."""
+
+_KINDS = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "complex": 5, "bool": 6, "float8": 10}
 DLPACK = {(_KINDS[dtype.kind], 8 * dtype.size_bytes): name for name, dtype in DTYPES.items()}
 """The dtype of each pair of DLPack's type code and bits, of one lane."""
 
 ALIASES = {
-    "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16",
+    "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn",
     "float": "float32", "fp32": "float32", "f32": "float32", "double": "float64", "fp64": "float64", "f64": "float64",
     "int": "int32", "uint": "uint32", "long": "int64", "short": "int16", "ushort": "uint16", "cfloat": "complex64",
     "cdouble": "complex128",

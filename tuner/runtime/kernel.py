@@ -187,6 +187,7 @@ _DTYPES = {
     "float16": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
     "bfloat16": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
     "float32": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    "float8_e4m3fn": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
 }
 _SWIZZLES = {
     0: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,

@@ -24,7 +24,7 @@ DEVICE_LIMITS = (
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
 CLUSTER_LIMITS = (16, 16, 16)
-MAP_DTYPES = ("float32", "float16", "bfloat16")
+MAP_DTYPES = ("float32", "float16", "bfloat16", "float8_e4m3fn")
 """Dtypes of matrices that may have a tensor map."""
 ALIGNMENT = 256
 """Bytes of which the address of every tensor and scratch memory is a multiple: cuMemAlloc guarantees it."""
@@ -185,6 +185,10 @@ def rounded(value: float, dtype: str) -> float:
     kind = "<e" if dtype == "float16" else "<f"
     if dtype not in (*MAP_DTYPES, "complex64") or not math.isfinite(value):
         return value
+    if dtype == "float8_e4m3fn":
+        code = _float8(value)
+        size, exponent = code % 8, code // 8 % 16
+        return math.copysign(math.ldexp(size + 8 * bool(exponent), max(exponent, 1) - 10), value)
     try:
         packed = struct.pack(kind, value)
     except OverflowError:
@@ -197,11 +201,23 @@ def rounded(value: float, dtype: str) -> float:
     return float(result)
 
 
+def _float8(value: float) -> int:
+    """Return the bits of a number as float8_e4m3fn, ties to even; at most 448, as CUDA's conversions have it."""
+    if math.isnan(value):
+        return 0x7F
+    size = min(abs(value), 448.0)
+    exponent = max(math.frexp(size)[1] - 1, -6) if size else -6
+    sign = 0x80 if math.copysign(1.0, value) < 0 else 0
+    return sign | ((exponent + 6) * 8 + round(math.ldexp(size, 3 - exponent)))
+
+
 def packed(value: Any, dtype: str) -> bytes:
     """Return a number as it lies in memory, rounded to its dtype."""
     of = DTYPES[dtype]
     if of.kind == "bfloat":
         return struct.pack("<f", rounded(value, dtype))[2:]
+    if of.kind == "float8":
+        return bytes([_float8(value)])
     if of.kind == "complex":
         return struct.pack(f"<{of.packed}", *(rounded(part, dtype) for part in (value.real, value.imag)))
     return struct.pack(f"<{of.packed}", int(value) if of.whole else rounded(value, dtype))

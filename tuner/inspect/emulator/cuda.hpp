@@ -300,6 +300,19 @@ void multiply_16x8x16(float (&sums)[4], const unsigned int (&a)[4], const unsign
     }
     multiply_16x8x16(sums, numbers_a, numbers_b);
 }
+// Of 8-bit values (e4m3): the products of the first and of the last two of each four.
+inline void multiply_16x8x32(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+    const auto number = [](const unsigned int* words, int i, int half) {
+        const unsigned int bits = words[i / 2] >> (16 * half + 8 * (i % 2)) & 0xff;
+        return __uint_as_float((bits & 0x7f) << 20 | (bits & 0x80) << 24) * 0x1p120f;
+    };
+    for (int half = 0; half < 2; ++half) {
+        float numbers_a[8], numbers_b[4];
+        for (int i = 0; i < 8; ++i) numbers_a[i] = number(a, i, half);
+        for (int i = 0; i < 4; ++i) numbers_b[i] = number(b, i, half);
+        multiply_16x8x16(sums, numbers_a, numbers_b);
+    }
+}
 
 // -- common/programmatic: a launch begins when the one before it has ended
 

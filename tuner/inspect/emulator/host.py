@@ -36,7 +36,7 @@ from tuner.core.model import digest
 from tuner.inspect.emulator.accesses import Row, Told
 from tuner.inspect.emulator.source import BESIDE, dynamic_names, for_host, macros, shared_places
 from tuner.inspect.emulator.symbols import RENDERED, Symbols
-from tuner.kernel.contents import encoded, from_bfloat16, in_memory
+from tuner.kernel.contents import encoded, from_bits, in_memory
 from tuner.runtime.expressions import round_up
 from tuner.runtime.launches import Launch
 from tuner.runtime.structs import leaves, stored
@@ -90,7 +90,7 @@ class HostArray:
 
     Args:
         count: number of elements, which start as NaNs.
-        dtype: ``elements`` holds the bits of bfloat16, and the bytes of bool.
+        dtype: ``elements`` holds the bits of those that NumPy lacks, and the bytes of bool.
         alignment: bytes of which the address is a multiple, and as a rule of no larger power of two.
         name: what a message calls it.
     """
@@ -125,8 +125,8 @@ class HostArray:
 
     @property
     def numbers(self) -> npt.NDArray[Any]:
-        """A copy of what it holds; bfloat16 as float32."""
-        return from_bfloat16(self.elements) if self.dtype == "bfloat16" else self.elements.copy()
+        """A copy of what it holds; dtypes that NumPy lacks as float32."""
+        return from_bits(self.elements.copy(), self.dtype)
 
     def fill(self, numbers: npt.NDArray[Any]) -> None:
         """Store numbers, rounded to the dtype."""

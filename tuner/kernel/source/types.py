@@ -9,6 +9,7 @@ from dataclasses import dataclass
 DTYPE_OF = {
     "float": "float32", "double": "float64",
     "half": "float16", "__half": "float16", "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16",
+    "__nv_fp8_e4m3": "float8_e4m3fn",
     "char": "int8", "signed char": "int8", "unsigned char": "uint8", "uchar": "uint8",
     "short": "int16", "unsigned short": "uint16", "ushort": "uint16", "bool": "bool",
     "int": "int32", "unsigned int": "uint32", "uint": "uint32",

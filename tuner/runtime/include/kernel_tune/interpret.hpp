@@ -48,6 +48,18 @@ inline std::uint16_t bfloat16_bits(double value) {
     return static_cast<std::uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+inline std::uint8_t float8_bits(double value) {
+    const unsigned sign = std::signbit(value) ? 0x80 : 0;
+    if (std::isnan(value)) return 0x7f;
+    const double magnitude = std::min(std::fabs(value), 448.0);  // as CUDA's conversions have it
+    int exponent = 0;
+    (void)std::frexp(magnitude, &exponent);
+    exponent = magnitude > 0.0 ? std::max(exponent - 1, -6) : -6;
+    // Four bits of a normal number; rounding up may carry into the exponent, as it should.
+    const unsigned bits = static_cast<unsigned>((exponent + 6) * 8 + static_cast<int>(std::nearbyint(std::ldexp(magnitude, 3 - exponent))));
+    return static_cast<std::uint8_t>(sign | bits);
+}
+
 struct ArgumentBytes {
     alignas(16) unsigned char bytes[16] = {};
 
@@ -72,6 +84,7 @@ inline bool write_argument(const Number& value, const std::string& dtype, Argume
         return true;
     }
     if (dtype == "float16") return out.set(float16_bits(real)), true;
+    if (dtype == "float8_e4m3fn") return out.set(float8_bits(real)), true;
     if (dtype == "bfloat16") {
         ArgumentBytes single;
         (void)write_argument(value, "float32", single);
@@ -434,8 +447,8 @@ private:
         argument.buffer = *there;
         const auto& shape = there->scratch ? out_.scratch[there->index].shape : out_.tensors[there->index].shape;
         map.dtype = there->scratch ? out_.scratch[there->index].dtype : out_.tensors[there->index].dtype;
-        if (shape.size() < 2 || (map.dtype != "float32" && map.dtype != "float16" && map.dtype != "bfloat16"))
-            return wrong("tensor maps are of matrices of float32, float16 or bfloat16");
+        if (shape.size() < 2 || (map.dtype != "float32" && map.dtype != "float16" && map.dtype != "bfloat16" && map.dtype != "float8_e4m3fn"))
+            return wrong("tensor maps are of matrices of float32, float16, bfloat16 or float8_e4m3fn");
         map.rows = 1;  // several matrices lie below each other
         for (std::size_t i = 0; i + 1 < shape.size(); ++i) map.rows *= shape[i];
         map.columns = shape.back();

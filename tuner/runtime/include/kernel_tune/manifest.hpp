@@ -33,7 +33,8 @@ constexpr Dtype kDtypes[] = {
     {"bfloat16", 2, Dtype::Kind::floating}, {"int64", 8, Dtype::Kind::integer}, {"int32", 4, Dtype::Kind::integer},
     {"uint32", 4, Dtype::Kind::natural}, {"int8", 1, Dtype::Kind::integer}, {"uint8", 1, Dtype::Kind::natural},
     {"int16", 2, Dtype::Kind::integer}, {"uint16", 2, Dtype::Kind::natural}, {"uint64", 8, Dtype::Kind::natural},
-    {"bool", 1, Dtype::Kind::truth}, {"complex64", 8, Dtype::Kind::complex}, {"complex128", 16, Dtype::Kind::complex}};
+    {"bool", 1, Dtype::Kind::truth}, {"complex64", 8, Dtype::Kind::complex}, {"complex128", 16, Dtype::Kind::complex},
+    {"float8_e4m3fn", 1, Dtype::Kind::floating}};
 
 inline const Dtype* dtype_of(const std::string& name) {
     for (const Dtype& one : kDtypes)

@@ -73,6 +73,7 @@ private:
 inline CUresult encode_map(const MapShape& shape, CUdeviceptr address, CUtensorMap& out) {
     const CUtensorMapDataType dtype = shape.dtype == "float32"   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                       : shape.dtype == "float16" ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                      : shape.dtype == "float8_e4m3fn" ? CU_TENSOR_MAP_DATA_TYPE_UINT8
                                                                  : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
     const CUtensorMapSwizzle swizzle = shape.swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
                                        : shape.swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B

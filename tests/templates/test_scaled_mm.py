@@ -1,0 +1,130 @@
+"""Products of 8-bit floating point with scales, on the CPU, and what NVRTC makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.on_host import HostConfiguration
+from tests.templates.sm90 import HOPPER, Emulated
+from tests.templates.test_wgmma import SERIALISED
+from tuner.children.nvrtc import compile_source
+from tuner.core.model import Configuration, Problem, Value
+from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import invalid_reason, tensors_of
+from tuner.kernel.reference import numpy_of, settle_reference, tolerance
+from tuner.kernel.render import render
+from tuner.kernel.roofline import ARCHITECTURES
+
+SCALED = load_kernel("scaled_mm")
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs g++")
+
+
+def product(
+    sizes: tuple[int, int, int], scales: str, accumulation: str = "promoted", output: str = "bfloat16"
+) -> Problem:
+    of_sizes = dict(zip(("m", "n", "k"), sizes, strict=True))
+    return SCALED.problem(of_sizes, {"output": output}, {"scales": scales, "accumulation": accumulation})
+
+
+def chosen(variant: str, **values: Value) -> Configuration:
+    return Configuration.of(variant, {**SCALED.variants[variant].defaults, **values})
+
+
+ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
+    "promoted by blocks": (
+        product((150, 264, 272), "blocks"),
+        chosen("wgmma", block_m=128, block_n=128, consumers=1, stages=4, cluster_n=2),
+    ),
+    "fast, warpgroups take turns": (
+        product((330, 136, 272), "rows", "fast"),
+        chosen("wgmma", block_m=64, block_n=96, stages=5, schedule="pingpong", cluster_m=2),
+    ),
+    "few rows": (
+        product((21, 200, 528), "blocks", output="float16"),
+        chosen("wgmma", block_m=24, block_n=128, swap_ab=True, stages=4),
+    ),
+    "float32": (
+        product((70, 72, 144), "tensor", output="float32"),
+        chosen("wgmma", block_m=64, block_n=64, consumers=1, stages=4),
+    ),
+}  # fmt: skip
+ANYWHERE: dict[str, tuple[Problem, Configuration]] = {
+    "tiled": (product((35, 37, 150), "blocks", output="float32"), chosen("tiled", block_m=32, block_n=32)),
+    "mma_sync": (
+        product((40, 37, 144), "blocks"),
+        chosen("mma_sync", block_m=32, block_n=32, warps_m=1, warps_n=2, stages=2),
+    ),
+    "mma_sync, fast": (
+        product((33, 70, 272), "rows", "fast", "float16"),
+        chosen("mma_sync", block_m=32, block_n=64, warps_m=2, warps_n=2),
+    ),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", ON_HOPPER)
+def test_hoppers_products_have_the_scales_of_their_places(case: str, tmp_path: Path) -> None:
+    of, configuration = ON_HOPPER[case]
+    kernel = Emulated(of, configuration, replace(HOPPER, sm_count=4), tmp_path)
+    assert np.array_equal(*kernel.run(Schedule(1, shuffled=True)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", ANYWHERE)
+def test_products_have_the_scales_of_their_places(case: str, tmp_path: Path) -> None:
+    of, configuration = ANYWHERE[case]
+    assert not (reason := invalid_reason(SCALED, of, HOPPER, configuration)), reason
+    rng, memory, named = np.random.default_rng(0), {}, dict[str, object](of.sizes)
+    for buffer in tensors_of(SCALED, of, HOPPER):
+        memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16, buffer.name)
+        if buffer.role == "input":
+            low, high = (-1, 2) if buffer.name in "ab" else (1, 3)
+            array = rng.integers(low, high, buffer.shape).astype(np.float64)
+            memory[buffer.name].fill(array.ravel())
+            named[buffer.name] = array.T if buffer.transposed else array
+    HostConfiguration(SCALED, of, HOPPER, configuration, tmp_path).run(
+        of.sizes, memory, Schedule(1, shuffled=True)
+    )
+    expected = numpy_of(SCALED, of)["c"].evaluate(named)[0]
+    assert np.array_equal(memory["c"].numbers.reshape(expected.shape), expected)
+
+
+COMPILED: dict[str, tuple[int, Problem, Configuration]] = {
+    "promoted by blocks": (
+        90,
+        product((4096, 7168, 16384), "blocks"),
+        chosen("wgmma", block_m=256, block_n=128, stages=4, cluster_n=2),
+    ),
+    "fast": (
+        90,
+        product((4096, 4096, 4096), "rows", "fast"),
+        chosen("wgmma", block_m=128, block_n=256, stages=4, cluster_m=2),
+    ),
+    "on Ada": (89, product((512, 512, 512), "blocks"), chosen("mma_sync")),
+}
+
+
+@pytest.mark.parametrize("case", COMPILED)
+def test_nothing_spills_or_waits(case: str) -> None:
+    cc, of, configuration = COMPILED[case]
+    gpu = ARCHITECTURES[cc]
+    assert not (reason := invalid_reason(SCALED, of, gpu, configuration)), reason
+    [(source, entry)] = render(SCALED, of, gpu, configuration)
+    result = compile_source(source, entry, gpu.arch)
+    assert not any(code in result.log for code in (*SERIALISED, "warning")), result.log
+    assert not result.resources.spill_bytes
+
+
+def test_the_bound_grows_with_what_the_tensor_cores_add_up() -> None:
+    """By 2^-15 of the magnitude for each of k, but at most for 128 where sums are promoted."""
+    for accumulation, k, depth in (("promoted", 64, 64), ("promoted", 8192, 128), ("fast", 8192, 8192)):
+        of = product((64, 64, k), "tensor", accumulation)
+        bound = settle_reference(SCALED, of, HOPPER).tolerance_of("bfloat16")
+        in_float32 = tolerance(k, "float32", "bfloat16")
+        assert bound.coefficient == pytest.approx(in_float32.coefficient + depth * 2.0**-15)
+        assert bound.unit == in_float32.unit
