@@ -187,6 +187,11 @@ class FakeWorker:
             return
         with self.exchange.open("r+b") as file:
             file.write(bytes([fault in ("wrong", "liar")]))
+        while fault == "curious":
+            self.ask(Compare())
+        if fault == "slow":
+            self.pipe.send(Deadline(1e9))
+            time.sleep(1000.0)
         for _ in range(outputs):
             self.ask(Compare())
 

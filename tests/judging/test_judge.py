@@ -12,6 +12,7 @@ from tests.commands import assert_refused
 from tests.judging.judged import CUDA, Judge, cuda, in_toml, task, verdict_of
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Status
+from tuner.devices import examined
 from tuner.judging.verdict import OTHER_REASONS
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
@@ -127,19 +128,19 @@ def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
         ("idle", "tampers", "does not launch"),
         ("slowpoke", "clock_mismatch", "us pass outside of its process"),
         ("brake", "tampers", "default takes"),
+        ("curious", "hang", "keeps the referee waiting"),
+        ("slow", "hang", "keeps the referee waiting"),
     ],
 )
 def test_what_a_locked_in_process_says_is_held_against_what_is_seen_outside_of_it(
-    judge: Judge, tmp_path: Path, fault: str, reason: str, word: str
+    judge: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str, word: str
 ) -> None:
     in_python(tmp_path, fault)
-    said = judge(
-        task(tmp_path / "task"), f"{tmp_path}/mine.py:mine__{fault}", "--json", "--against", "default"
-    )
-    verdict = verdict_of(said)
-    assert (said.code, verdict["reason"], verdict["speed"]) == (3, reason, None) and word in verdict[
-        "message"
-    ], verdict
+    monkeypatch.setattr(examined, "MOST_QUESTIONS", 20)
+    monkeypatch.setattr(examined, "MOST_S", 1.0 if fault == "slow" else 60.0)
+    candidate = f"{tmp_path}/mine.py:mine__{fault}"
+    verdict = verdict_of(judge(task(tmp_path / "task"), candidate, "--json", "--against", "default"))
+    assert (verdict["reason"], verdict["speed"]) == (reason, None) and word in verdict["message"], verdict
 
 
 @pytest.mark.parametrize(

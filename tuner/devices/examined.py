@@ -45,12 +45,17 @@ from tuner.devices.pacing import Pacing
 from tuner.devices.pending import Pending, Unanswered
 from tuner.kernel.batching import Batch
 
+MOST_S, MOST_QUESTIONS = 1800.0, 2000
+"""For one request: such a process says itself how long a step may take, and time stands still while it asks."""
+
 
 @dataclass
 class _Seen:
     """What was seen of one request."""
 
     of: Pending
+    began: float
+    asked: int = 0
     right: int = 0
     """Outputs that were right, or of which nothing says what is right."""
     wrong: str = ""
@@ -162,14 +167,22 @@ class ExaminedGuard(Guard):
                 return answer.error
         return super()._repeat_setup()
 
+    def _listen(self) -> None:
+        pending, now = self._in_flight[0], time.monotonic()
+        if self._seen is None or self._seen.of is not pending:
+            self._seen = _Seen(pending, now)
+        if now > self._seen.began + MOST_S or self._seen.asked > MOST_QUESTIONS:
+            self._bury(Status.HANG, "it keeps the referee waiting; the process was killed")
+            return
+        super()._listen()
+
     def _asked(self, question: Question) -> None:
         """Answer, while the process's time stands still."""
-        if not self._started:
+        if not self._started or self._seen is None:
             super()._asked(question)
             return
-        pending, left_s = self._in_flight[0], self._deadline - time.monotonic()
-        if self._seen is None or self._seen.of is not pending:
-            self._seen = _Seen(pending)
+        left_s = self._deadline - time.monotonic()
+        self._seen.asked += 1
         told = self._told(question, self._seen)
         if isinstance(told, Unanswered):
             self._bury(told.status, told.error)
@@ -198,14 +211,11 @@ class ExaminedGuard(Guard):
         return Unanswered(Status.UNVERIFIED, f"nothing says what is right: {answer.error}")
 
     def _pass_on(self, answer: Answer) -> None:
-        if self._started and self._in_flight:
-            answer = self._held(answer, self._in_flight[0])
-        super()._pass_on(answer)
+        super()._pass_on(self._held(answer, self._seen) if self._started and self._seen else answer)
 
-    def _held(self, answer: Answer, pending: Pending) -> Answer:
+    def _held(self, answer: Answer, seen: _Seen) -> Answer:
         """Return an answer, or what speaks against it."""
-        seen = self._seen if self._seen is not None and self._seen.of is pending else _Seen(pending)
-        match answer, pending.request:
+        match answer, seen.of.request:
             case Measured(measurement=measurement), Measure() as request if measurement.status.ranked:
                 times = () if request.verify_only else measurement.samples_ns
                 status, error = self._objection(seen, 1 if request.verify_only else 2, times)
