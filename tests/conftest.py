@@ -42,14 +42,37 @@ SYNCHRONOUS, schema.SYNCHRONOUS = schema.SYNCHRONOUS, ("OFF", "OFF")
 """A test that ends with a killed process needs no disk that outlives a power failure: 3 ms for each transaction."""
 
 
+FEW_AND_LONG = (
+    "tests/cli/test_homeless.py",
+    "tests/docs/test_notebooks.py",
+    "tests/docs/test_tutorial.py",
+    "tests/faults/test_kills.py",
+    "tests/runtime/test_cpp_programs.py",
+    "tests/scripts/test_measuring_plots.py",
+    "tests/templates/test_sm90_tiles.py",
+    "tests/test_packaging.py",
+)
+"""Files whose few tests take seconds each: at the end, where their number puts them, the other workers would wait."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one worker have all files that need torch, which takes 6 s to import; each other file stays whole."""
+    """Let one worker have all files that need torch, which takes 6 s to import; each other file stays whole.
+
+    Those of :data:`FEW_AND_LONG` come early.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class Together(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             return _together(super()._split_scope(nodeid))
+
+        def schedule(self) -> None:
+            first = self.collection is None
+            super().schedule()  # the files with most tests begin
+            for file in FEW_AND_LONG if first else ():
+                if file in self.workqueue:
+                    self.workqueue.move_to_end(file, last=False)
 
     return Together(config, log) if config.getvalue("dist") == "loadfile" else None
 

@@ -139,7 +139,7 @@ def hostile_option(chance: random.Random) -> Any:
 def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
     chance, headers = random.Random(11), []
     refused = 0
-    for _ in range(1000):
+    for _ in range(400):
         text = [hostile_text(chance) for _ in range(8)]
         what = {name for name in ("gpu", "driver", "run", "device", "verdict") if chance.random() < 0.8}
         gpu = replace(
@@ -167,12 +167,12 @@ def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
             continue
         assert_harmless(header)
         headers.append(header)
-    assert refused > 125
-    assert len(headers) > 500
+    assert refused > 50
+    assert len(headers) > 200
     if not COMPILERS:
         pytest.skip("nothing to compile them with")
     unusual = [h for h in headers if '{"tiled", 64, ' not in h]
-    batch = [*chance.sample(headers, 40), *chance.sample(unusual, min(40, len(unusual)))]
+    batch = [*chance.sample(headers, 20), *chance.sample(unusual, min(20, len(unusual)))]
     for number, header in enumerate(batch):  # each in a namespace of its own: one compiler run for all
         body = re.sub(r"^#.*$", "", header, flags=re.MULTILINE)
         (tmp_path / f"h{number}.inc").write_text(body)
