@@ -1,33 +1,80 @@
-"""The templates of kernels that only move elements, compiled without a GPU."""
+"""The templates of kernels that move elements or add them up along an axis, compiled and run without a GPU."""
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
 import pytest
 
+from tests.on_host import HostConfiguration
 from tests.templates.machine_code import STG, gpu, moves
 from tests.templates.sources import compiled
-from tuner.core.model import Configuration
+from tuner.core.model import Configuration, Value
+from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
 from tuner.kernel.load import load_kernel
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.reference import numpy_of
 from tuner.runtime.dtypes import ITEMSIZE
 
-SAMPLE = [("transpose", "bfloat16", 75), ("transpose", "int8", 90)]
-"""Kernels, dtypes and architectures: each takes some tenths of a second."""
 
-
-@pytest.mark.parametrize(("name", "dtype", "cc"), SAMPLE)
-def test_patches_are_turned_in_registers(name: str, dtype: str, cc: int) -> None:
+@pytest.mark.parametrize(("dtype", "cc"), [("bfloat16", 75), ("int8", 90)])
+def test_patches_are_turned_in_registers(dtype: str, cc: int) -> None:
     """With 16-byte loads and stores on both sides, nothing spills, and no element is stored by itself."""
-    kernel, device = load_kernel(name), gpu(cc)
-    problem = kernel.problem(dict.fromkeys(kernel.sizes, 272), {"": dtype})
-    width = 16 // ITEMSIZE[dtype]
-    parameters = {
+    kernel, device, width = load_kernel("transpose"), gpu(cc), 16 // ITEMSIZE[dtype]
+    tile = {
         "block_size": 64, "tile_rows": 128, "tile_columns": 128, "load_width": width, "store_width": width
     }  # fmt: skip
-    [cubin] = compiled(
-        kernel,
-        Configuration.of("tiled", {**kernel.variants["tiled"].defaults, **parameters}),
-        problem,
-        device,
-    )
+    chosen = Configuration.of("tiled", {**kernel.variants["tiled"].defaults, **tile})
+    problem = kernel.problem(dict.fromkeys(kernel.sizes, 272), {"": dtype})
+    [cubin] = compiled(kernel, chosen, problem, device)
     assert cubin.resources.spill_bytes == cubin.resources.stack_bytes == 0
     assert set(moves(cubin.cubin, STG)) == {16}
+
+
+TILE = {"block_size": 64, "tile_rows": 32, "tile_columns": 64, "load_width": 4, "store_width": 2}
+RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ...]]] = [
+    ("transpose", "bfloat16", "tiled", {**TILE, "blocks_per_sm": 2}, {}, (3, 70, 132)),
+    ("permute", "int8", "tiled", {**TILE, "load_width": 1, "store_width": 4}, {"axes": "cba"}, (36, 5, 67)),
+    (
+        "rope",
+        "float32",
+        "heads",
+        {"pairs_per_thread": 2},
+        {"style": "interleaved", "angles": "computed"},
+        (7, 3, 2, 12),
+    ),
+    ("reduce_axis", "float16", "columns", {"parts": 4, "lanes": 8}, {"over": "rows", "op": "max"}, (150, 68)),
+]
+"""Kernels, dtypes and variants; parameters and options beside the defaults; sizes that no tile divides."""
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize(("name", "dtype", "variant", "changed", "options", "sizes"), RUN)
+def test_results_where_no_tile_fits(
+    name: str,
+    dtype: str,
+    variant: str,
+    changed: Mapping[str, Value],
+    options: dict[str, Value],
+    sizes: tuple[int, ...],
+    tmp_path: Path,
+) -> None:
+    kernel, device, rng = load_kernel(name), dataclasses.replace(gpu(), sm_count=2), np.random.default_rng(0)
+    extents = dict(zip(kernel.sizes, sizes, strict=True))
+    problem = kernel.problem(extents, {"": dtype}, options)
+    chosen = Configuration.of(variant, {**kernel.variants[variant].defaults, **changed})
+    host = HostConfiguration(kernel, problem, device, chosen, tmp_path)
+    memory, inputs = host.scratch(extents), {}
+    for tensor in tensors_of(kernel, problem, device):
+        memory[tensor.name] = HostArray(math.prod(tensor.shape), tensor.dtype, 16)
+        if tensor.role == "input":
+            memory[tensor.name].fill(rng.integers(0, 100, math.prod(tensor.shape)).astype(np.float32))
+            inputs[tensor.name] = memory[tensor.name].numbers.astype(float).reshape(tensor.shape)
+    host.run(extents, memory, Schedule(seed=1, resident=3))
+    for output, reference in numpy_of(kernel, problem).items():
+        expected = reference.evaluate({**extents, **inputs})[0]
+        np.testing.assert_allclose(memory[output].numbers, expected.reshape(-1), rtol=1e-5, atol=1e-4)
