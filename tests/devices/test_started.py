@@ -49,11 +49,14 @@ def test_what_was_begun_for_nothing_is_ended(tmp_path: Path) -> None:
 def test_where_cuda_does_not_start_behind_landlock_the_rest_of_the_jail_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(LocalDevice(0, 1, None, worker=WORKER)) as device:
+    with closing(LocalDevice(0, 1, tmp_path / "cubins", worker=WORKER)) as device:
         monkeypatch.setenv("FAKE_START", "locked")
         with isolated(device, [tmp_path]) as lent:
             assert lent is not device and lent.gpu == device.gpu
             assert "NO_DEVICE" in lent.notes[-1]
+            lent.calibration = None
+            lent.calibrate()  # which nobody else believes
+            assert lent.known_calibration() is None and device.known_calibration() is not None
         monkeypatch.setenv("FAKE_START", "die_locked_once")  # an accident, no fault of Landlock's
         with isolated(device, [tmp_path]) as lent:
             assert len(lent.notes) == 1

@@ -31,7 +31,7 @@ def isolated(device: Device, readable: Iterable[Path]) -> Iterator[Device]:
         return
     device.release()
     device.calibration = device.calibration or device.known_calibration()
-    if device.calibration is None:
+    if device.calibration is None or not device.calibration.short_noise_ns:
         with suppress(DeviceError):
             device.calibrate()
     with temporary_folder() as folder, ExitStack() as closing:

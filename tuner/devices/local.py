@@ -80,7 +80,7 @@ class LocalDevice(Device):
         self.processes = processes or Processes(index, jobs, cache, worker, pool)
         self.processes.tell(say)
         self._guard, self._pool = self.processes.guard, self.processes.pool
-        cache = self.processes.cache
+        cache = None if self.processes.locked_in else self.processes.cache  # which may lie for all to come
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self.name = f"cuda:{index}"
         # Candidates for every compiler, and some prefetched so that the GPU never waits.

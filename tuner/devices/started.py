@@ -49,7 +49,7 @@ class Processes:
         jail: Sequence[str] = (),
         referee: Guard | None = None,
     ) -> None:
-        self._worker, self._jail = worker, jail
+        self._worker, self.locked_in = worker, bool(jail)
         self._said: list[str] = []
         self._say: Callable[[str], None] = self._said.append
         self.cache = usable(cache, self._said.append)
@@ -126,7 +126,7 @@ class Processes:
         """Kill all of them."""
         self.guard.close()
         self.end_fresh()
-        if not self._jail:
+        if not self.locked_in:
             self.pool.close()
         self._folder.close()
 
