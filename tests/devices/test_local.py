@@ -285,6 +285,7 @@ def test_the_process_that_confirms_is_fresh_each_time_and_verifies_at_other_size
     assert f"{first} setup 3" not in lines and f"{second} setup 3" in lines
     assert not Path(f"/proc/{first}").exists() and Path(f"/proc/{second}").exists()
     device.end_confirmation()
+    device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))  # which needs its memory
     assert not Path(f"/proc/{second}").exists() and Path(f"/proc/{search}").exists()
 
 
@@ -324,6 +325,7 @@ def test_no_process_is_left_of_a_confirmation(
     _, problem = prepared(device, tmp_path)
     confirm(device, problem, configuration(), raced_ns, max_error, lambda _: None)
     search, *confirming = starts(tmp_path)
+    device.processes.alone()
     assert confirming and not any(Path(f"/proc/{pid}").exists() for pid in confirming)
     assert Path(f"/proc/{search}").exists()
 

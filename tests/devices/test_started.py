@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.devices.fake_measuring import log_into, starts, wait_until
 from tuner.core.errors import DeviceError
 from tuner.devices import started
+from tuner.devices.guard import Guard
 from tuner.devices.isolated import isolated
 from tuner.devices.local import LocalDevice
 
@@ -44,6 +46,28 @@ def test_what_was_begun_for_nothing_is_ended(tmp_path: Path) -> None:
     started.discard()
     wait_until(lambda: not processes.guard._thread.is_alive())
     assert not started._begun
+
+
+def test_processes_end_at_the_same_time_and_a_new_one_waits_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[float] = []
+
+    def close(self: Guard) -> None:
+        time.sleep(0.15)
+        whole(self)
+        ended.append(time.monotonic())
+
+    whole = Guard.close
+    monkeypatch.setattr(Guard, "close", close)
+    processes = started.Processes(0, 1, None, WORKER)
+    processes.fresh()
+    processes.end_fresh()
+    assert not ended
+    processes.fresh()
+    assert len(ended) == 1
+    processes.close()
+    assert len(ended) == 3 and ended[2] - ended[1] < 0.1
 
 
 def test_where_cuda_does_not_start_behind_landlock_the_rest_of_the_jail_stays(

@@ -187,6 +187,7 @@ class LocalDevice(Device):
 
     def _set_up(self) -> float:
         """Set the measuring process up for the problem; return the time of its reference kernel."""
+        self.processes.alone()
         self._released = False
         problem = self._submissions.problem
         request = self._requests.setup(problem, self._seed, self.conditions, self._truth)

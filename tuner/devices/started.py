@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -68,6 +69,7 @@ class Processes:
         """Of the process that measures candidates."""
         self._fresh: Guard | None = None
         self._next: Guard | None = None
+        self._ending: list[threading.Thread] = []
         self.pool = pool or CompilePool(jobs, self.cache)
 
     def _tell(self, text: str) -> None:
@@ -111,23 +113,39 @@ class Processes:
         """
         if self._fresh is None or not again:
             if self._fresh is not None:
-                self._fresh.close()
+                self._end(self._fresh)
+            self.alone()
             self._fresh, self._next = self._next or self._new_guard(), None
             self._fresh.hello()
         return self._fresh
 
     def end_fresh(self) -> None:
-        """End these."""
+        """Begin to end these: a driver takes some tenths of a second to let go of one."""
         for guard in filter(None, (self._fresh, self._next)):
-            guard.close()
+            self._end(guard)
         self._fresh = self._next = None
 
+    def _end(self, guard: Guard) -> None:
+        thread = threading.Thread(target=guard.close, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the interpreter is ending
+            guard.close()
+        else:
+            self._ending.append(thread)
+
+    def alone(self) -> None:
+        """Wait until what was to end has ended: a large problem does not fit twice."""
+        while self._ending:
+            self._ending.pop().join()
+
     def close(self) -> None:
-        """Kill all of them."""
-        self.guard.close()
+        """Kill all of them, at the same time."""
+        self._end(self.guard)
         self.end_fresh()
         if not self.locked_in:
             self.pool.close()
+        self.alone()
         self._folder.close()
 
 
