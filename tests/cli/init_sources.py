@@ -205,3 +205,23 @@ __global__ void mm(int M, int N, int K, const float* A, int lda, const float* B,
     C[y * pitch_of_c + x] = sum;
 }
 """
+INDEX_MACROS = """
+#define AT(i, j) (((i) + pad) * ld + ((j) + pad))
+#define ld (w)
+#define pad 0
+#define OUT(i, j) out[AT((j), (i))]
+__global__ void blurred(const float* in, float* out, int h, int w) {
+    int y = blockIdx.y * SIZE_Y + threadIdx.y, x = blockIdx.x * M_TILE + threadIdx.x;
+    if (x < w && y < h) OUT(x, y) = M_PI * in[AT(y, x)];
+}
+"""
+WIDE = """
+#define AS_FLOAT4(p) (reinterpret_cast<float4*>(&(p))[0])
+__global__ void scaled(float* a, const float* b, float* c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x, first = 4 * i;
+    if (first >= n) return;
+    float4 v = AS_FLOAT4(a[first]), w = *((const float4*)b + i);
+    *reinterpret_cast<float4*>(&c[first]) = make_float4(v.x * w.x, v.y, v.z, w.w);
+    reinterpret_cast<float4*>(a)[i] = v;
+}
+"""

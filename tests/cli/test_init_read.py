@@ -9,6 +9,7 @@ import pytest
 from tests.cli.init_sources import (
     CASTS,
     GATHER,
+    INDEX_MACROS,
     LOOP,
     MASKED,
     PAIRS,
@@ -27,6 +28,7 @@ from tests.cli.init_sources import (
     WARPS,
     WHOLE_BLOCKS,
     WHOLE_TILES,
+    WIDE,
     init,
     launch,
     shapes,
@@ -81,6 +83,16 @@ CASES = {
         {"a": "n input", "b": "n input", "c": "n output"},
         ["ceil_div(n, BLOCK)"],
         ["BLOCK"],
+    ),
+    INDEX_MACROS: (
+        {"in_": "h w input", "out": "h w output"},
+        ["ceil_div(w, M_TILE)", "ceil_div(h, SIZE_Y)"],
+        ["M_TILE", "SIZE_Y"],
+    ),
+    WIDE: (
+        {"a": "n inout", "b": "n input", "c": "n output"},
+        ["ceil_div(n, 4 * block_size)"],
+        ["block_size"],
     ),
 }
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tuner.core.errors import KernelError
 from tuner.kernel.source.classes import members_of
 from tuner.kernel.source.launches import WrittenLaunch, launches_in
-from tuner.kernel.source.preprocessor import Macro, preprocessed, with_loops
+from tuner.kernel.source.preprocessor import Macro, preprocessed, expanded
 from tuner.kernel.source.tree import (
     NAMES,
     code,
@@ -179,14 +179,14 @@ def read_declarations(text: str, *, in_place: bool = False) -> Source:
 
     Args:
         text: the source, whole or in part.
-        in_place: nodes stand where the text has them, so that macros which begin a loop stay calls.
+        in_place: nodes stand where the text has them, so that macros stay calls.
 
     Raises:
         KernelError: it is too large.
     """
     plain = preprocessed(text)
     reader = _Reader(plain.macros)
-    reader.read(tree_of(plain.text if in_place else with_loops(plain)), (), ())
+    reader.read(tree_of(plain.text if in_place else expanded(plain)), (), ())
     kernels: dict[tuple[str, tuple[CType, ...]], KernelSignature] = {}
     for kernel in reader.kernels:
         key = kernel.name, tuple(parameter.type for parameter in kernel.parameters)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
+from tuner.kernel.source.accesses import Use
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
 from tuner.kernel.source.expressions import expression_text, plus, python_text, sum_of, sum_text
 from tuner.kernel.source.extents import row_lengths, unbounded
@@ -20,7 +21,7 @@ from tuner.kernel.source.parameters import is_block, is_choice, is_size, paramet
 from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.undefined import undefined_names
-from tuner.kernel.source.use import CodeUse, Use
+from tuner.kernel.source.use import AXES, CodeUse
 from tuner.kernel.toml.table import is_name
 from tuner.runtime.dtypes import DTYPES
 
@@ -204,6 +205,9 @@ def _chosen(use: CodeUse, name: str) -> bool | None:
     bounds = " ".join(part for one in use.bounds.values() for product in one for part in product)
     if re.search(rf"\+= {name}\b", use.code) or re.search(rf"// \(?{name}\b", bounds):
         return True
+    begins = (sum_of(use.begins[one], use.first) or {} for one in use.bounds if one in use.begins)
+    if any({name, f"blockIdx_{axis}"} == {*of} for terms in begins for of in terms for axis in AXES):
+        return True
     shapes = " ".join(one for pointer in use.pointers for one in use.shape(pointer) if one)
     if re.search(rf"\b{name}\b", shapes):
         return False
@@ -315,13 +319,13 @@ class _Tensors:
         sizes: list[str | None] = [
             *self._names.in_order(name for name in self._use.sizes if not SMALL.fullmatch(name))
         ]
-        if not shape and use.added and all(set(index) <= {()} for index in use.indices):
+        known = {*self._names.scalars}
+        parts = {part for index in use.indices for product in index for part in product}
+        if not shape and use.added and known.issuperset(map(self._names.named, parts)):
             return ["1"], ""
         if not shape:
-            return (
-                sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"],
-                "" if len(sizes) == 1 else "the shape",
-            )
+            note = "" if len(sizes) == 1 and not parts else "the shape"
+            return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), note
         if left:
             a_block = any(index == {("blockIdx_x",): 1} for index in use.indices)
             return [left[0] if one is None else one for one in shape], "the shape" if a_block else ""

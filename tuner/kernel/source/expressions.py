@@ -121,6 +121,7 @@ def _tree(node: Node | None) -> ast.expr:
                     return _ceil_div(above, below)
                 case _, [above, below] if name.lower() in _DIVISIONS:
                     return _ceil_div(above, below)
+            name = name.lower() if name.lower() in ("min", "max") else name
             return ast.Call(ast.Name(name), given, [])
         case "sizeof_expression" if parts and (dtype := PASSED_AS.get(base_of(words(parts[0])))):
             return ast.Constant(ITEMSIZE[dtype])

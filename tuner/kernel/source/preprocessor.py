@@ -12,6 +12,8 @@ from tuner.kernel.source.expressions import python_of
 
 MAX_SOURCE_BYTES = 4 << 20
 """Of a text that is read; larger ones are no kernel."""
+_NESTED = 8
+"""Macros within each other that are replaced."""
 _CALL = r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 _PIECE = re.compile(
     r"""
@@ -105,22 +107,35 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
     return Preprocessed(plain, macros, frozenset(branches.asked), frozenset(words))
 
 
-def with_loops(source: Preprocessed) -> str:
-    """Return the text with loops in place of macros that begin one, as ``CUDA_KERNEL_LOOP(i, n)``."""
-    heads = {
+def expanded(source: Preprocessed) -> str:
+    """Return the text with what macros of arguments stand for, such as ``#define AT(i, j) ((i) * n + (j))``.
+
+    Others stay: those that check calls of the host, that make names, and minima, which expressions have.
+    """
+    used = {
         name: one
         for name, one in source.macros.items()
-        if one.parameters and re.search(r"\bfor\b", one.value)
+        if one.parameters is not None
+        and name.lower() not in ("min", "max")
+        and not re.search(rf"#|__VA_ARGS__|<<<|\b(?:do\b|return\b|cuda[A-Z]\w*|{name} *\()", one.value)
     }
-    if not heads:
-        return source.text
+    text, left = source.text, MAX_SOURCE_BYTES
 
-    def loop(match: re.Match[str]) -> str:
-        macro, given = heads[match[1]], re.findall(rf"(?:[^,()]|{_CALL})+", match[2][1:-1])
+    def value(match: re.Match[str]) -> str:
+        nonlocal left
+        macro, given = used[match[1]], re.findall(rf"(?:[^,()]|{_CALL})+", match[2][1:-1])
+        left -= len(macro.value) + len(match[2])
         values = dict(zip(macro.parameters or (), map(str.strip, given), strict=False))
-        return re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), macro.value)
+        if left < 0 or len(values) < len(macro.parameters or ()):
+            return match[0]
+        inner = re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), macro.value)
+        return inner + "\n" * (match[0].count("\n") - inner.count("\n"))
 
-    return re.sub(rf"\b({'|'.join(heads)})\s*({_CALL})", loop, source.text)
+    for _ in range(_NESTED if used else 0):
+        before, text = text, re.sub(rf"\b({'|'.join(used)})\s*({_CALL})", value, text)
+        if text == before:
+            break
+    return text
 
 
 def uncommented(text: str) -> str:

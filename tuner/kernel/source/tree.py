@@ -145,14 +145,31 @@ def variables_of(body: Node | None, end: int = 1 << 62) -> Iterator[tuple[str, N
 
 
 def cast_of(node: Node) -> tuple[str, Node | None]:
-    """Return the type that a cast makes pointers to, and what it casts; no type and None for another call."""
+    """Return the type that a cast makes pointers to, and what it casts; no type and None for what is no cast."""
     function = node.child_by_field_name("function")
-    if function is not None and text_of(function).partition("<")[0].strip() not in _CASTS:
+    called = text_of(function).partition("<")[0].strip() if function is not None else ""
+    if called not in _CASTS and node.type != "cast_expression":
         return "", None
     kind = next(walk(node, "type_descriptor"), None)
     last = node.named_children[-1]
     base = [word for word in head_of(kind) if word != "const"] if kind is not None else ()
     return code(base), next(iter(last.named_children), None) if function is not None else last
+
+
+def enclosing(node: Node) -> Node | None:
+    """Return what has a node in it: of what ``reinterpret_cast`` gets, the cast."""
+    parent = node.parent
+    call = parent.parent if parent is not None and parent.type == "argument_list" else None
+    return call if call is not None and cast_of(call)[0] else parent
+
+
+def address_of(node: Node) -> Node | None:
+    """Return ``&`` before a node, also before its parentheses; None for none."""
+    parent = node.parent
+    while parent is not None and parent.type == "parenthesized_expression":
+        parent = parent.parent
+    is_address = parent is not None and parent.type == "pointer_expression" and text_of(parent)[0] == "&"
+    return parent if is_address else None
 
 
 def receiver_of(node: Node) -> str:

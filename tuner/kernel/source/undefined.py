@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _KNOWN = re.compile(
-    r"__\w+|cu(?:da|rand|blas|fft)\w*|cuC\w+|cu\w*Complex\w*|CU[A-Z]*_\w+|M_[A-Z0-9_]+|(?:FLT|DBL|LDBL|INT|UINT|LONG|ULONG|LLONG|ULLONG|SHRT|USHRT|CHAR|SCHAR"
-    r"|UCHAR|SIZE|U?INT(?:8|16|32|64))_[A-Z0-9_]+|(?:u?(?:char|short|int|long|longlong)|float|double|half|nv_bfloat16)[1234]?"
-    r"(?:_\w+)?|tex\w+|surf\w+|u?int\w*_t|size_t|ssize_t|ptrdiff_t|(?:thread|block)Idx|(?:block|grid)Dim|warpSize|std|NULL"
-    r"|nullptr|this|auto|dim3|INFINITY|NAN|HUGE_VALF?|RAND_MAX|EOF|wchar_t|clock_t|nvcuda|cooperative_groups|asm|volatile|inline"
-    r"|const|void|static|extern|template|typename|class|struct|operator|return|if|else|for|while|constexpr|sizeof|decltype"
+    r"__\w+|cu(?:da|rand|blas|fft)\w*|cuC\w+|cu\w*Complex\w*|CU(?:DA|DART|BLAS|FFT|RAND)?_\w+"
+    r"|M_(?:E|LOG2E|LOG10E|LN2|LN10|PI|PI_[24]|[12]_PI|2_SQRTPI|SQRT2|SQRT1_2)F?|(?:FLT|DBL|LDBL)_[A-Z0-9_]+"
+    r"|(?:U?(?:INT|LONG|LLONG|SHRT|CHAR)|SCHAR|SIZE|PTRDIFF|U?INT(?:8|16|32|64|PTR|MAX))_(?:MIN|MAX|BIT)"
+    r"|(?:u?(?:char|short|int|long|longlong)|float|double|half|nv_bfloat16)[1234]?(?:_\d+a)?"
+    r"|(?:tex|surf)(?:[123C]|ture)\w*|u?int\w*_t|size_t|ssize_t|ptrdiff_t|(?:thread|block)Idx|(?:block|grid)Dim"
+    r"|warpSize|std|NULL|nullptr|this|auto|dim3|INFINITY|NAN|HUGE_VALF?|RAND_MAX|EOF|wchar_t|clock_t|nvcuda"
+    r"|cooperative_groups|asm|volatile|inline|const|void|static|extern|template|typename|class|struct|operator"
+    r"|return|if|else|for|while|constexpr|sizeof|decltype"
 )
 """What CUDA or its headers define, and keywords, which stand as names where a text is not C++ as it is."""
 

@@ -7,49 +7,28 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tuner.kernel.source.accesses import Accesses
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import (
     Product,
     Sum,
     largest_of,
     plus,
-    python_name,
     python_of,
     python_text,
     sum_of,
     sum_text,
 )
-from tuner.kernel.source.tree import AROUND, cast_of, code, receiver_of, text_of, variables_of, walk
-from tuner.kernel.source.types import vector_of
+from tuner.kernel.source.tree import code, text_of, variables_of, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 AXES = ("x", "y", "z")
 _TURNED = str.maketrans("<>", "><")
-Alias = tuple[str, Sum, int]
-"""The pointer that a variable is made of, by how many elements it is moved, and how many it takes at once."""
-
-
-@dataclass
-class Use:
-    """What is done with a pointer."""
-
-    read: bool = False
-    written: bool = False
-    added: bool = False
-    """Whether atomic functions or ``+=`` change what is there."""
-    whole: bool = False
-    """Whether elements are written where no condition leaves out others."""
-    passed: bool = False
-    """Whether a function gets it: what that does is not looked at."""
-    indices: list[Sum] = field(default_factory=list)
-    limits: str = ""
-    """Of an array of indices: the array that it selects from."""
 
 
 class CodeUse:
@@ -73,12 +52,11 @@ class CodeUse:
     ) -> None:
         self.body, self.sizes, self.asked = kernel.body, frozenset(sizes), source.asked
         self.code = code(kernel.body)
-        self._loads = {name for name, one in source.macros.items() if re.match(r"__ld|\*", one.value)}
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
         numbers |= {name: python_text(length) for name, length in lengths.items()}
-        self._values = dict(variables_of(kernel.body))
-        self.begins = {name: python_of(value) for name, value in self._values.items()}
+        values = dict(variables_of(kernel.body))
+        self.begins = {name: python_of(value) for name, value in values.items()}
         """Variables with what they begin as; None for what is no expression."""
         self.first = {**numbers, **self.begins}
         changed = dict(self._changed())
@@ -94,9 +72,12 @@ class CodeUse:
         """Where comparisons stand that leave out elements at the beginning or the end."""
         for name, bound in self._comparisons():
             self.bounds.setdefault(name, bound)
-        self._left_out = list(self._conditional())
-        self.pointers = {one.name: Use() for one in kernel.parameters if one.type.pointers}
-        self._look_at_pointers()
+        loads = {name for name, one in source.macros.items() if one.value.startswith("__ld")}
+        names = [one.name for one in kernel.parameters if one.type.pointers]
+        accesses = Accesses(self.body, names, values, self.sum, list(self._conditional()), loads)
+        self.pointers, self.aliases = accesses.pointers, accesses.aliases
+        for use in self.pointers.values():
+            use.indices = [self._by_bounded(index) for index in use.indices]
 
     # -- variables and bounds
 
@@ -139,6 +120,18 @@ class CodeUse:
         unbound = {name: value for name, value in self.variables.items() if name not in self.bounds}
         return sum_of(tree if tree is None or isinstance(tree, ast.expr) else python_of(tree), unbound)
 
+    def _by_bounded(self, index: Sum) -> Sum:
+        """Return an index as the variable with a bound that is the same: 4 * i where ``first = 4 * i`` stays below n."""
+        if any(self.bound(part) for product in index for part in product) or not self._places(index):
+            return index
+        full = sum_of(python_text(sum_text(index)), self.first)
+        same = (
+            one
+            for one in self.bounds
+            if one in self.variables and sum_of(self.begins.get(one), self.first) == full
+        )
+        return next(({(name,): 1} for name in same), index)
+
     def _comparisons(self) -> Iterator[tuple[str, Sum]]:
         """Yield variables and what of the problem they stay below: ``i < n``, or an end if ``i >= n``."""
         for one in walk(self.body, "binary_expression"):
@@ -171,105 +164,6 @@ class CodeUse:
         """Return whether a sum depends on a block or thread."""
         full = sum_of(python_text(sum_text(terms)), self.first) or {}
         return any("Idx_" in name for product in full for name in product)
-
-    # -- pointers
-
-    def _look_at_pointers(self) -> None:
-        self.aliases: dict[str, Alias] = {name: (name, {}, 1) for name in self.pointers}
-        """Variables that are pointers, with what each is made of."""
-        for name, value in self._values.items():
-            if (alias := self._alias(value)) is not None:
-                self.aliases[name] = alias
-        for one in walk(self.body, "assignment_expression"):
-            left, right = one.children[0], one.children[-1]
-            if text_of(left) in self.pointers and text_of(one.children[1]) == "+=":
-                self.aliases[text_of(left)] = text_of(left), self.sum(right) or {}, 1
-        for one in walk(self.body, "identifier"):
-            declared = one.parent is not None and one.parent.child_by_field_name("declarator") == one
-            if text_of(one) in self.aliases and not declared:
-                self._occurrence(one, *self.aliases[text_of(one)])
-        for name, use in self.pointers.items():
-            parts = {part for index in use.indices for product in index for part in product}
-            for inner in re.findall(r"(\w+)\[", " ".join(parts)):
-                if inner in self.aliases:
-                    self.pointers[self.aliases[inner][0]].limits = name
-
-    def _alias(self, node: Node | None) -> Alias | None:
-        """Return what a pointer is made of."""
-        if node is None or (not node.named_children and node.type != "identifier"):
-            return None
-        last = node.named_children[-1] if node.named_children else node
-        match node.type:
-            case "parenthesized_expression" | "argument_list":
-                return self._alias(last)
-            case "cast_expression" | "call_expression":
-                kind, inner = cast_of(node)
-                of = self._alias(inner)
-                return of and (of[0], of[1], of[2] * vector_of(kind)[1])
-            case "pointer_expression" if (
-                text_of(node.children[0]) == "&" and last.type == "subscript_expression"
-            ):
-                of, index = self._alias(last.named_children[0]), self.sum(last.named_children[-1])
-                return of and _moved(of, index)
-        terms = sum_of(python_of(node)) or {}
-        name = next((one for one in self.aliases if terms.get((python_name(one),)) == 1), "")
-        rest = {product: factor for product, factor in terms.items() if product != (python_name(name),)}
-        return _moved(self.aliases[name], self.sum(python_text(sum_text(rest)))) if name else None
-
-    def _occurrence(self, node: Node, name: str, offset: Sum, lanes: int) -> None:
-        use, around = self.pointers[name], node.parent
-        while around is not None and around.type in AROUND:
-            if around.type == "cast_expression":
-                lanes *= vector_of(cast_of(around)[0])[1]
-            node, around = around, around.parent
-        if around is None:
-            return
-        if around.type == "subscript_expression" and around.named_children[0] == node:
-            taken, called = around.parent, receiver_of(around)
-            if (
-                taken is not None
-                and taken.type == "pointer_expression"
-                and text_of(taken)[0] == "&"
-                and not called
-            ):
-                return  # where another pointer begins
-            if (index := self.sum(around.named_children[-1])) is not None:
-                use.indices.append(plus([{one: lanes * n for one, n in index.items()}, offset]) or {})
-            self._access(around, use)
-            return
-        called = receiver_of(node)
-        loads = called.startswith("__ld") or called in self._loads
-        if loads or (around.type == "pointer_expression" and text_of(around)[0] == "*"):
-            of = self._alias(node)
-            use.indices.append(dict(of[1] if of else offset))
-            use.read |= loads
-            if not loads:
-                self._access(around, use)
-        elif called:
-            if called.startswith("atomic"):
-                use.added = use.written = use.read = True
-            else:
-                use.passed = True
-
-    def _access(self, node: Node, use: Use) -> None:
-        around = node.parent
-        while around is not None and around.type in ("field_expression", "parenthesized_expression"):
-            node, around = around, around.parent
-        operator = around.child_by_field_name("operator") if around is not None else None
-        mark = text_of(operator) if operator is not None else ""
-        called = receiver_of(node) if mark == "&" else ""
-        assigned = (
-            around is not None and around.type == "assignment_expression" and around.children[0] == node
-        )
-        if assigned and mark == "=":
-            use.written = True
-            use.whole |= not any(node.start_byte in one for one in self._left_out)
-        elif assigned or called.startswith("atomic") or mark in ("++", "--"):
-            use.added = use.written = use.read = True
-        elif called and not called.startswith("__ld"):
-            use.passed = True
-        else:
-            use.read = True
 
     # -- shapes, grids and blocks
 
@@ -392,7 +286,3 @@ def number_of(written: Node | str, known: Mapping[str, ast.expr | None]) -> int 
     """Return the whole number that a C expression is by what names stand for; None if it is none."""
     terms = sum_of(python_of(written), known)
     return None if terms is None or set(terms) - {()} else terms.get((), 0)
-
-
-def _moved(alias: Alias, by: Sum | None) -> Alias | None:
-    return None if by is None else (alias[0], plus([alias[1], by]) or {}, alias[2])
