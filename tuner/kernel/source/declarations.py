@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tuner.core.errors import KernelError
 from tuner.kernel.source.classes import members_of
 from tuner.kernel.source.launches import WrittenLaunch, launches_in
-from tuner.kernel.source.preprocessor import Macro, preprocessed, expanded
+from tuner.kernel.source.preprocessor import Macro, expanded, preprocessed
 from tuner.kernel.source.tree import (
     NAMES,
     code,

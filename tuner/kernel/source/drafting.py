@@ -18,7 +18,7 @@ from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
-from tuner.kernel.source.tree import names_in, walk
+from tuner.kernel.source.tree import names_in, text_of, walk
 from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import AXES, CodeUse
@@ -220,7 +220,7 @@ def _chosen(use: CodeUse, name: str) -> bool | None:
 def _bounds_loops(use: CodeUse, name: str) -> bool:
     """Return whether the head of a ``for`` has a name."""
     heads = (one.named_children[:-1] for one in walk(use.body, "for_statement"))
-    return any(name in names_in(part) for head in heads for part in head)
+    return any(text_of(one) == name for head in heads for part in head for one in walk(part, "identifier"))
 
 
 def _rows_of(use: CodeUse) -> dict[str, list[str]]:
@@ -319,9 +319,8 @@ class _Tensors:
         sizes: list[str | None] = [
             *self._names.in_order(name for name in self._use.sizes if not SMALL.fullmatch(name))
         ]
-        known = {*self._names.scalars}
         parts = {part for index in use.indices for product in index for part in product}
-        if not shape and use.added and known.issuperset(map(self._names.named, parts)):
+        if not shape and use.added and self._names.scalars.keys() >= {*map(self._names.named, parts)}:
             return ["1"], ""
         if not shape:
             note = "" if len(sizes) == 1 and not parts else "the shape"

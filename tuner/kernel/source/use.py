@@ -121,7 +121,7 @@ class CodeUse:
         return sum_of(tree if tree is None or isinstance(tree, ast.expr) else python_of(tree), unbound)
 
     def _by_bounded(self, index: Sum) -> Sum:
-        """Return an index as the variable with a bound that is the same: 4 * i where ``first = 4 * i`` stays below n."""
+        """Return an index as the variable with a bound that it is: 4 * i where ``first = 4 * i`` stays below n."""
         if any(self.bound(part) for product in index for part in product) or not self._places(index):
             return index
         full = sum_of(python_text(sum_text(index)), self.first)
