@@ -126,6 +126,19 @@ SIZES = {
 }
 CONFIGURATIONS = 6
 SIZES["linear"] = SIZES["gemm"]
+SIZES["grouped"] = [
+    {"groups": groups, "m": m, "n": n, "k": k}
+    for groups, m, n, k in [
+        (1, 1, 1, 1),
+        (3, 64, 64, 64),
+        (8, 1000, 520, 256),
+        (128, 512, 136, 128),
+        (300, 1000, 64, 64),
+        (40, 30, 200, 104),
+        (2, 4097, 72, 320),
+        (5, 333, 33, 65),
+    ]
+]
 SIZES["bmm"] = [
     {"batch": batch, "m": m, "n": n, "k": k}
     for batch, m, n, k in [

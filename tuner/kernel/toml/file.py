@@ -86,6 +86,8 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
             }
         elif isinstance(taken, dict) and isinstance(given, dict):
             whole[key] = {name: value for name, value in {**taken, **given}.items() if value is not False}
+    if isinstance(dropping := own.get("variants"), dict) and False in dropping.values():
+        _drop_unused(whole, own)
     for name, further in more.items():
         if not isinstance(further, list):
             table.fail(f"arguments.{name} = {further!r}", 'list arguments, such as ["bias"]')
@@ -93,6 +95,30 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
             if name in launch["arguments"]:
                 launch["arguments"] = [*launch["arguments"], *further]
     return whole
+
+
+def _drop_unused(whole: dict[str, Any], own: Mapping[str, Any]) -> None:
+    """Leave out definitions that were taken over and are of variants that were not."""
+    definitions = whole.get("definitions", {})
+    texts = [*_texts({key: value for key, value in whole.items() if key != "definitions"})]
+    texts += _texts(own.get("definitions", {}))
+    used: set[str] = set(own.get("definitions", {}))
+    while texts:
+        new = set(re.findall(r"\w+", texts.pop())) & definitions.keys() - used
+        used |= new
+        texts += (str(definitions[name]) for name in new)
+    whole["definitions"] = {name: text for name, text in definitions.items() if name in used}
+
+
+def _texts(data: Any) -> Iterator[str]:
+    """Yield the texts of a file's data but names, reasons and documentation."""
+    if isinstance(data, str):
+        yield data
+    for item in data if isinstance(data, list) else ():
+        yield from _texts(item)
+    for key, item in data.items() if isinstance(data, dict) else ():
+        if key not in ("doc", "summary"):
+            yield from _texts(item)
 
 
 def _launches(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
