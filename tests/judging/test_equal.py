@@ -8,9 +8,9 @@ import pytest
 from tests.faults.bench_device import GPU
 from tuner.core.conditions import Calibration, Conditions
 from tuner.devices.base import Contestant
-from tuner.judging.judge import ROUNDS
-from tuner.judging.speed import versus
-from tuner.judging.verdict import Judged, Speed, judged_for, overall
+from tuner.judging.judge import INCUMBENT, ROUNDS
+from tuner.judging.speed import through, versus
+from tuner.judging.verdict import Judged, ModeTimes, Speed, Versus, judged_for, overall
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import roof_of
 from tuner.studies.interleaved import Comparison, Timing
@@ -76,3 +76,38 @@ def test_reasons_are_wrong_or_refused_or_say_nothing() -> None:
     assert judged_for("wrong_at_other_size") is judged_for("wrong_result") is Judged.WRONG
     assert judged_for("repeats") is judged_for("too_slow") is judged_for("unreadable") is Judged.REFUSED
     assert judged_for("unverified") is judged_for("failed") is Judged.FAILED
+
+
+def raced(time_ns: float, baseline_ns: float | None) -> ModeTimes:
+    """Return times within a per cent, beside a baseline's."""
+    speedup = 1.0 if baseline_ns is None else baseline_ns / time_ns
+    beside = [Versus("torch", "torch.add", baseline_ns, speedup, 0.99 * speedup, 1.01 * speedup)]
+    beside.append(Versus(INCUMBENT, "an earlier one", 1.0, 100.0, 99.0, 101.0))
+    floor = 0.005
+    return ModeTimes(
+        "cold", "rested", time_ns, 0.995 * time_ns, 1.005 * time_ns, floor, None,
+        tuple(one for one in beside if one.baseline == INCUMBENT or baseline_ns is not None),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("drift", [1.0, 1.3])
+@pytest.mark.parametrize(
+    ("gain", "expected"),
+    [
+        (0.8, Speed.SLOWER),
+        (1.0, Speed.TIED),
+        (1.05, Speed.AMBIGUOUS),
+        (1.07, Speed.AMBIGUOUS),
+        (1.2, Speed.FASTER),
+    ],
+)
+def test_in_two_processes_what_both_were_raced_with_tells(drift: float, gain: float, expected: Speed) -> None:
+    """A card that is slower now is so for both; less than processes differ by is no gain."""
+    found = through(raced(1e5 * drift / gain, 3e5 * drift), raced(1e5, 3e5), INCUMBENT, "a.py")
+    assert (found.verdict, found.baseline) == (expected, INCUMBENT)
+    assert found.speedup == pytest.approx(gain) and "process of its own" in found.what
+
+
+def test_in_two_processes_without_a_baseline_times_tell() -> None:
+    found = through(raced(1e5 / 1.2, None), raced(1e5, None), INCUMBENT, "a.py")
+    assert found.verdict is Speed.FASTER and found.speedup == pytest.approx(1.2)
