@@ -58,10 +58,12 @@ class Counter:
     ],
 )
 def test_how_many_are_nominated_follows_from_what_trials_take(
-    compilers: int, compile_s: float, measure_s: float, rate: float
+    compilers: int, compile_s: float, measure_s: float, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device = Counter(compilers)
-    shortlist = Shortlist(make_search("gp-ei", single(6, 5), 1), device)  # type: ignore[arg-type]
+    device, search, at_once = Counter(compilers), make_search("gp-ei", single(6, 5), 1), list[int]()
+    nominate = search.nominate
+    monkeypatch.setattr(search, "nominate", lambda count: at_once.append(count) or nominate(count))  # type: ignore[func-returns-value]
+    shortlist = Shortlist(search, device)  # type: ignore[arg-type]
     shortlist.fill(10_000)
     assert device.begun == compilers + RESERVE
     for told in range(1, 9):
@@ -71,6 +73,7 @@ def test_how_many_are_nominated_follows_from_what_trials_take(
         behind = compile_s > 0.0 and rate < SPARE and told == RESERVE  # then it is known
         room = compilers + RESERVE + told * rate + behind * FURTHER * compilers + 1e-9
         assert room - TOGETHER < device.begun <= room
+    assert min(at_once) >= TOGETHER  # four take the head hardly longer than one
 
 
 def test_what_is_not_in_the_cache_takes_the_compilers_time_although_most_is() -> None:

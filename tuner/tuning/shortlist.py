@@ -15,6 +15,7 @@ seconds that the trials so far took. So the same answers give the same run. The 
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections import deque
@@ -127,10 +128,12 @@ class Shortlist:
         """
         further = 0 if self.selecting else min(int(FURTHER * self.device.compilers), left // OF_THE_REST)
         room = int(self._allowed) + further - self.nominated
-        # Of what is left only so many are tried, or the run will be over before others may be chosen.
+        most = math.inf
         if not self.selecting or left * self.rate < self._ahead:
-            room = min(room, left - len(self._waiting))
-        elif room < TOGETHER and self._waiting:
+            # Only so many are tried, or the run will be over before others may be chosen.
+            most = left - len(self._waiting)
+            room = min(room, most)
+        if room < TOGETHER and room < most and self._waiting:
             return
         if not self._waiting:
             room = max(room, 1)
