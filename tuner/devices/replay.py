@@ -231,8 +231,12 @@ class ReplayDevice(Device):
 
 
 def recording_of(kernel: KernelSpec) -> Path | None:
-    """Return the recording of a kernel if that is a built-in one and has one."""
-    return find_recording(kernel.name) if kernel.folder == paths.search_spaces() else None
+    """Return the recording of a kernel if that is a built-in one and has one; a user's may have its name."""
+    path = find_recording(kernel.name) if kernel.folder == paths.search_spaces() else None
+    if path is None or path.with_name(path.name.removesuffix(".json.gz")).is_dir():
+        return path
+    recorded = read_recording(path).computation
+    return path if not recorded or recorded == KernelIdentity(kernel).parts else None
 
 
 def recorded_options(kernel: KernelSpec) -> list[str]:
