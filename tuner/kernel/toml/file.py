@@ -77,6 +77,8 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
     whole = {**base, **{key: value for key, value in own.items() if key != "like"}}
     for key, taken in base.items():
         given = own.get(key, {})
+        for name in [name for name in given if given[name] is False] if isinstance(given, dict) else ():
+            top.require(name, taken, f"{key}: {name!r} = false drops what is not taken over")
         if key == "variants" and isinstance(given, dict):
             both = Table({**taken, **given}, f"{path.name}: variants")
             whole[key] = {
@@ -86,7 +88,12 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
             }
         elif isinstance(taken, dict) and isinstance(given, dict):
             whole[key] = {name: value for name, value in {**taken, **given}.items() if value is not False}
-    if isinstance(dropping := own.get("variants"), dict) and False in dropping.values():
+    dropping = own.get("variants")
+    if (
+        isinstance(dropping, dict)
+        and False in dropping.values()
+        and not isinstance(whole.get("initial"), str)
+    ):
         _drop_unused(whole, own)
     for name, further in more.items():
         if not isinstance(further, list):
