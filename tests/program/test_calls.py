@@ -97,6 +97,15 @@ def test_gradients_are_products_of_other_layouts() -> None:
         (lambda a, b: a.double() @ b.double(), "gemm m=8 n=6 k=4 float64 layout=nn", "dtype float64"),
         (lambda a, b: a @ b[:, :5], "mm m=8 n=5 k=4 float32", "operand b is a part"),
         (lambda a, b: a.bfloat16() @ b.bfloat16(), "gemm m=8 n=6 k=4 bfloat16 layout=nn", ""),
+        (
+            lambda a, b: torch._grouped_mm(
+                a.bfloat16().repeat(1, 4),
+                b.bfloat16().repeat(4, 4).expand(2, 16, 24).clone(),
+                offs=torch.tensor([3, 8], dtype=torch.int32),
+            ),
+            "grouped groups=2 m=8 n=24 k=16 bfloat16 layout=nn ragged=m",
+            "",
+        ),
         (lambda a, b: a.sum(), "reduce n=32 float32 op=sum", ""),
     ],
 )

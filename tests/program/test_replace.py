@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -400,7 +401,10 @@ class FakeOperation:
 
     def __call__(self, a: Any, b: Any, *added: Any, out: Any = None, **numbers: float) -> Any:
         self.calls.append((tuple(a.shape), tuple(b.shape), *(tuple(each.shape) for each in added), numbers))
-        if self.name == "bmm":
+        if self.name == "grouped":
+            bounds = [0, *added[0].tolist()]
+            made = torch.cat([a[s:e] @ b[g] for g, (s, e) in enumerate(pairwise(bounds))])
+        elif self.name == "bmm":
             made = (a.double() @ b.double().transpose(1, 2)).to(a.dtype)
         else:
             scaled = numbers.get("alpha", 1.0) * (a.double() @ b.double())
@@ -431,6 +435,22 @@ def test_bias_residual_and_batches_are_replaced(times: dict[str, tuple[float, fl
     linear.calls.clear()
     torch.testing.assert_close(layers(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
     assert linear.calls == [(*shapes, (32,), {})]
+
+
+def test_groups_of_rows_are_replaced(times: dict[str, tuple[float, float]]) -> None:
+    times["grouped"] = (2.0, 1.0)
+    a, b = torch.randn(20, 32).bfloat16(), torch.randn(3, 32, 16).bfloat16()
+    ends, grouped = torch.tensor([7, 7, 20], dtype=torch.int32), FakeOperation("grouped")
+
+    def program(_: Any) -> Any:
+        return torch._grouped_mm(a, b, offs=ends)
+
+    wanted, calls = program(None), recorded(program, None)
+    with tuner.replace({"grouped": grouped}, calls) as report:
+        grouped.calls.clear()
+        torch.testing.assert_close(program(None), wanted)
+    assert grouped.calls == [((20, 32), (3, 32, 16), (3,), {})]
+    assert "replaced 100.0 %" in str(report)
 
 
 def test_eager_calls_are_not_intercepted_at_a_loss(

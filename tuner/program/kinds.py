@@ -15,11 +15,19 @@ from tuner.runtime.arrays import ArrayLayout
 DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 PRODUCTS = (
     *("mm", "mm.out", "mm.dtype", "mm.dtype_out", "bmm", "bmm.out", "bmm.dtype", "bmm.dtype_out"),
-    *("addmm", "addmm.out", "_addmm_activation", "_addmm_activation.out", "baddbmm", "baddbmm.out"),
+    *(
+        "addmm",
+        "addmm.out",
+        "_addmm_activation",
+        "_addmm_activation.out",
+        "baddbmm",
+        "baddbmm.out",
+        "_grouped_mm",
+    ),
 )
 """Overloads of ``aten`` that are products. ``linear``, ``matmul`` and ``einsum`` end in these on a device."""
-PRODUCT_KERNELS = ("gemm", "linear", "bmm")
-"""What serves them: a product, one with what is added and an activation, a batch."""
+PRODUCT_KERNELS = ("gemm", "linear", "bmm", "grouped")
+"""What serves them: a product, one with what is added and an activation, a batch, groups of rows."""
 REDUCTIONS = ("sum", "mean", "max")
 """Overloads that reduce everything. Additions are not among these: there torch's dispatcher gives functions in Python a
 plain number for what was a tensor, which torch's own function does not take."""
@@ -78,6 +86,8 @@ def kind_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKi
 def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
     """Return the kind of a product; None of an empty one, and of shapes that torch will refuse."""
     call = name.partition(".")[0]
+    if call == "_grouped_mm":
+        return _grouped_kind(args, kwargs)
     a, b = args[1:3] if _adds(call) else args[:2]
     dims = 3 if "bmm" in call else 2
     if not a.dim() == b.dim() == dims or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
@@ -120,6 +130,33 @@ def _batch_kind(
         return CallKind(call, "", sizes, dtype, (), flop, obstacle)
     options = (("layout", "".join(orders)), ("broadcast", broadcast))
     return CallKind(call, "bmm", sizes, dtype, options, flop, obstacle)
+
+
+def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
+    """Return the kind of a product of groups of rows, which a third argument ends; None of others."""
+    a, b = args[:2]
+    ends = ends_of(args, kwargs)
+    if a.dim() != 2 or b.dim() != 3 or ends is None or a.shape[1] != b.shape[1] or not a.numel() * b.numel():
+        return None
+    groups, k, n = b.shape
+    m, dtype = a.shape[0], DTYPES.get(a.dtype) or str(a.dtype).removeprefix("torch.")
+    flop, sizes = 2.0 * m * n * k, (("groups", groups), ("m", m), ("n", n), ("k", k))
+    orders = order(a) + _batch_order(b)
+    obstacle = _product_obstacle("_grouped_mm", "_grouped_mm", a, b, {})
+    if kwargs.get("bias") is not None or kwargs.get("out_dtype") not in (None, a.dtype) or len(args) > 3:
+        obstacle = obstacle or "has a bias, or an output of another dtype"
+    if ends.dtype != torch.int32 or ends.shape != (groups,) or not ends.is_contiguous():
+        obstacle = obstacle or "ends of groups that are no int32 side by side"
+    if orders not in ("nn", "nt") or dtype == "float32":
+        return CallKind("_grouped_mm", "", sizes, dtype, (), flop, obstacle or "operands that lie otherwise")
+    return CallKind(
+        "_grouped_mm", "grouped", sizes, dtype, (("layout", orders), ("ragged", "m")), flop, obstacle
+    )
+
+
+def ends_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return where the groups of a call end."""
+    return args[2] if len(args) > 2 else kwargs.get("offs")
 
 
 def _batch_order(matrices: Any) -> str:
@@ -211,6 +248,8 @@ Product = Callable[..., Any]
 def call_product(product: Product, kind: CallKind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return what a call of a kind without obstacles gives, computed by an operation of its kernel."""
     a, b, *added = (*args[1:3], args[0]) if kind.kernel == "linear" else args[:2]
+    if kind.kernel == "grouped":
+        added = [ends_of(args, kwargs)]
     numbers = {name: _number(kwargs, name) for name in ("alpha", "beta") if f"{name} * " in kind.op}
     return call_tuned(product, kind, a, b, *added, out=kwargs.get("out"), **numbers)
 
@@ -220,7 +259,7 @@ def call_tuned(
 ) -> Any:
     """Return what an operation of a kind's kernel gives for operands, and what is added, as torch's call has them."""
     numbers = numbers or (NUMBERS if "alpha" in kind.op else {})
-    if kind.kernel == "bmm":
+    if kind.kernel in ("bmm", "grouped"):
         tensors, shape = tuple(_in_memory(kind, a, b)), None
     else:
         view = folded(a, b)
@@ -237,16 +276,18 @@ def call_tuned(
 
 
 def _in_memory(kind: CallKind, a: Any, b: Any) -> Iterator[Any]:
-    """Yield the operands of a batch as bmm takes them: as they lie, and one matrix where all are one."""
+    """Yield the operands of a batch or of groups as they lie, and one matrix where all of a batch are one."""
     options = dict(kind.options)
     for name, order_of, each in zip("ab", options["layout"], (a, b), strict=True):
-        matrices = each[:1] if options["broadcast"] == name else each
+        matrices = each[:1] if options.get("broadcast") == name else each
         yield matrices.transpose(1, 2) if order_of == "t" else matrices
 
 
 def torch_call(kind: CallKind) -> Callable[..., Any]:
     """Return torch's call of a kind of product: a function of its two operands, and of what it adds."""
     numbers = NUMBERS if "alpha" in kind.op else {}
+    if kind.kernel == "grouped":
+        return lambda a, b, ends: torch._grouped_mm(a, b, offs=ends)
     if kind.kernel != "linear":
         plain: Callable[..., Any] = torch.bmm if kind.kernel == "bmm" else torch.mm
         return plain

@@ -82,7 +82,7 @@ class TunedProduct:
                 )
             return given
         # What arrays do not tell: which expression, and how the matrices of a batch lie.
-        fixed = tuple((k, v) for k, v in kind.options if kind.kernel == "bmm" or k != "layout")
+        fixed = tuple((k, v) for k, v in kind.options if kind.kernel in ("bmm", "grouped") or k != "layout")
         if (kind.kernel, fixed) not in self._of:
             self._of[kind.kernel, fixed] = load(kind.kernel, db=self._path, options=dict(fixed) or None)
         return self._of[kind.kernel, fixed]
@@ -216,7 +216,7 @@ def replace_linear(product: TunedProduct, kinds: Iterable[CallKind], model: Any)
     rows: dict[tuple[int, int, str, str], dict[int, CallKind]] = {}
     for kind in kinds:
         sizes = dict(kind.sizes)
-        if dict(kind.options)["layout"] == "nt" and kind.kernel != "bmm":
+        if dict(kind.options)["layout"] == "nt" and kind.kernel in ("gemm", "linear"):
             rows.setdefault((sizes["n"], sizes["k"], kind.dtype, kind.op), {})[sizes["m"]] = kind
     names = []
     for name, layer in model.named_modules():

@@ -260,8 +260,9 @@ class Replacement:
                     b.stride(),
                     a.device,
                 )
-                if first:
-                    key = (*key, args[0].dtype, args[0].shape, args[0].stride())
+                if first or len(args) > 2:  # what is added, or where groups end
+                    other = args[0 if first else 2]
+                    key = (*key, other.dtype, other.shape, other.stride()) if other is not None else key
                 if kwargs:
                     key = (*key, _key_of(kwargs))
                 entry = entries.get(key)

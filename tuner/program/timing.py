@@ -87,13 +87,14 @@ def operands(kind: CallKind, device: str, *, copies: int = 0) -> Operands:
         """Return memory, and what it means."""
         swapped = options["layout"]["ab".index(name)] == "t"
         shape = (columns, rows) if swapped else (rows, columns)
-        if kind.kernel != "bmm":
+        count = sizes.get("batch", sizes.get("groups", 0) if name == "b" else 0)
+        if not count:
             made = tensor(*shape)
             return made, made.t() if swapped else made
-        shared = options["broadcast"] == name
-        made = tensor(1 if shared else sizes["batch"], *shape)
+        shared = options.get("broadcast") == name
+        made = tensor(1 if shared else count, *shape)
         meant = made.transpose(1, 2) if swapped else made
-        return made, meant.expand(sizes["batch"], -1, -1) if shared else meant
+        return made, meant.expand(count, -1, -1) if shared else meant
 
     memory, first = matrices(k, n, "b")
     copies = copies or _copies(memory.numel() * dtype.itemsize, device)
@@ -101,6 +102,10 @@ def operands(kind: CallKind, device: str, *, copies: int = 0) -> Operands:
     written, a = matrices(m, k, "a")
     shapes = {"row_bias": (m, 1), "residual": (m, n), "bias": (n,)}
     added = tuple(tensor(*shapes[place]) for place in shapes if place in kind.op)[:1]
+    if kind.kernel == "grouped":  # of as many rows as possible, but the last
+        rows = -(-m // sizes["groups"])
+        ends = torch.arange(1, sizes["groups"] + 1, device=device) * rows
+        added = (ends.clamp(max=m).to(torch.int32),)
     return Operands(a, written, written.clone(), bs, added)
 
 
@@ -250,7 +255,12 @@ def errors(kind: CallKind, ways: Sequence[Way], device: str) -> list[float]:
         def some(tensor: Any) -> Any:
             return torch.cat([tensor[rows] for rows in ends]).to(wide)
 
-        true = some(a) @ (some(b) if b.dim() == 3 else b.to(wide))
+        if kind.kernel == "grouped":
+            rows = some(torch.arange(count, device=device)[:, None])
+            of = (rows >= made.added[0]).sum(1)
+            true = torch.cat([row[None] @ b[g].to(wide) for row, g in zip(some(a), of.tolist(), strict=True)])
+        else:
+            true = some(a) @ (some(b) if b.dim() == 3 else b.to(wide))
         if kind.op:
             added = [some(each) if each.dim() == 2 else each.to(wide) for each in made.added]
             numbers = {
