@@ -45,6 +45,11 @@ def linear(tensors: Mapping[str, Any], op: str, **scalars: Any) -> None:
     tensors["c"].copy_(_element(op, {**tensors, "x": x}, **scalars))
 
 
+def scaled_mm(tensors: Mapping[str, Any], **_: Any) -> None:
+    a, b = (tensors[name].double() * tensors[f"scale_{name}"].double() for name in "ab")
+    tensors["c"].copy_(a @ b)
+
+
 def vector_add(tensors: Mapping[str, Any], **_: Any) -> None:
     tensors["c"].copy_(tensors["a"].double() + tensors["b"].double())
 

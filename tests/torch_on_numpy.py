@@ -16,6 +16,12 @@ def torch_on_numpy() -> SimpleNamespace:
     def mm(x: Any, y: Any, *, out: Any) -> None:
         np.matmul(x, y, out=out)
 
+    def scaled_mm(x: Any, y: Any, of_x: Any, of_y: Any, *, use_fast_accum: bool = False, out: Any) -> None:
+        if of_x.shape[1] > 1:  # of blocks
+            assert not use_fast_accum
+            of_x, of_y = np.repeat(of_x, 128, 1), np.repeat(of_y, 128, 0)[:, :1]
+        np.matmul(x * of_x, y * of_y, out=out)
+
     def addmm(c: Any, x: Any, y: Any, *, out: Any) -> None:
         np.add(x @ y, c, out=out)
 
@@ -35,6 +41,7 @@ def torch_on_numpy() -> SimpleNamespace:
         add=add,
         softmax=softmax,
         log_softmax=partial(softmax, logarithm=True),
+        _scaled_mm=scaled_mm,
         mm=mm,
         matmul=mm,
         mul=np.multiply,

@@ -77,9 +77,21 @@ def test_only_a_tensor_that_some_sizes_lack_is_optional(gemm: OnCpu) -> None:
 
 
 def test_every_built_in_kernel_is_tried() -> None:
-    assert {case.kernel for case in CASES.values()} == set(builtin_kernels()) - {
-        "grouped"
-    }  # it takes integers
+    others = {"grouped", "scaled_mm"}  # of integers, and without a gradient
+    assert {case.kernel for case in CASES.values()} == {*builtin_kernels()} - others
+
+
+def test_eight_bits_have_an_operator_and_no_gradient() -> None:
+    a, b = (randn(rows, 32).to(torch.float8_e4m3fn) for rows in (5, 16))
+    for scales, rows, columns in (("rows", 5, 16), ("tensor", 1, 1)):
+        operator = on_cpu("scaled_mm", cpu.scaled_mm, [{"scales": scales}]).torch()
+        scale_a, scale_b = randn(rows, 1), randn(1, columns)
+        c = operator(a, b.t(), scale_a, scale_b)
+        expected = (a.double() * scale_a) @ (b.double().t() * scale_b)
+        assert (c.shape, c.dtype) == ((5, 16), torch.bfloat16)
+        assert torch.equal(c, expected.bfloat16())
+    with pytest.raises(CallError, match="scaled_mm has no gradient"):
+        operator(a, b.t(), scale_a.requires_grad_(), scale_b).sum().backward()
 
 
 def test_gaps_and_odd_addresses_are_copied_and_nothing_else(gemm: OnCpu) -> None:

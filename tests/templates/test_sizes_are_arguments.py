@@ -129,7 +129,9 @@ def test_a_reference_has_one_source_for_all_sizes(name: str) -> None:
 def test_architectures_of_a_generation_have_the_same_sources(name: str) -> None:
     """And so tests compile for one of them."""
     kernel, compared = load_kernel(name), 0
-    for dtype in ("float16", "bfloat16"):  # every variant has them
+    for dtype in (
+        ("float8_e4m3fn",) if name == "scaled_mm" else ("float16", "bfloat16")
+    ):  # every variant has them
         of = kernel.problem(dtypes={"": dtype})
         for cc, gpu in ARCHITECTURES.items():
             first = ARCHITECTURES[max(one for one in GENERATIONS if one <= cc)]
