@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tuner.core import jail
+
 ALLOWED = (
     "read its file", "write in its folder", "look up a file", "run a program", "compile", "caches",
     "change the shared file",
@@ -63,3 +65,15 @@ def test_threads_that_stay_outside_are_said() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "threads that ran before" in done.stdout and "signals to other processes" in done.stdout
+
+
+def test_what_is_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where pip has installed to, all of it; in a checkout its packages alone."""
+    target, checkout = tmp_path / "target", tmp_path / "checkout"
+    for folder in (target / "thing-1.0.dist-info", checkout / "package", checkout / "notes"):
+        folder.mkdir(parents=True)
+    (checkout / "package" / "__init__.py").touch()
+    monkeypatch.setattr(sys, "path", [str(target), str(checkout), str(tmp_path / "nowhere")])
+    found = [path for path in jail.libraries() if path.is_relative_to(tmp_path)]
+    assert found == [target, checkout / "package"]
+    assert [path for path in jail.installed() if path.is_relative_to(tmp_path)] == [target]

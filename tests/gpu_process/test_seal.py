@@ -149,9 +149,10 @@ def test_what_torch_itself_replaces(seal: Seal, monkeypatch: pytest.MonkeyPatch)
     torch.set_num_threads(threads)
 
 
-def test_a_users_own_libraries_are_libraries(tmp_path: Path) -> None:
-    folder = tmp_path / "lib" / "site-packages"
-    folder.mkdir(parents=True)
+@pytest.mark.parametrize("inside", ["site-packages", "site/tracing-1.0.dist-info"])
+def test_a_users_own_libraries_are_libraries(tmp_path: Path, inside: str) -> None:
+    (tmp_path / inside).mkdir(parents=True)
+    folder = tmp_path / inside.partition("/")[0]
     (folder / "tracing.py").write_text("import sys\n\ndef caller(): return sys._getframe(1)\n")
     (tmp_path / "own.py").write_text((folder / "tracing.py").read_text())
     program = (

@@ -133,18 +133,24 @@ def _threads_of_user() -> int:
 # -- files --------------------------------------------------------------------------------------------------------
 
 
-def libraries() -> Iterator[Path]:
-    """Yield folders and modules from which Python imports, but not what else lies beside them in a checkout."""
+def installed() -> Iterator[Path]:
+    """Yield folders and archives to which something has installed modules."""
     prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
     yield from prefixes
+    for entry in map(Path, filter(None, sys.path)):
+        named = entry.name in ("site-packages", "dist-packages") or entry.is_file()
+        if (named or any(entry.glob("*.dist-info"))) and not any(map(entry.is_relative_to, prefixes)):
+            yield entry
+
+
+def libraries() -> Iterator[Path]:
+    """Yield folders and modules from which Python imports, but not what else lies beside them in a checkout."""
+    whole = list(installed())
+    yield from whole
     found = ":".join(os.environ.get(name, "") for name in ("LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH"))
     yield from (Path(entry) for entry in found.split(":") if entry.startswith("/"))
     for entry in map(Path, filter(None, sys.path)):
-        if any(entry.is_relative_to(prefix) for prefix in prefixes):
-            continue
-        if entry.name in ("site-packages", "dist-packages") or entry.is_file():
-            yield entry
-        elif entry.is_dir():
+        if entry.is_dir() and not any(map(entry.is_relative_to, whole)):
             yield from (one for one in entry.iterdir() if (one / "__init__.py").is_file())
     package = Path(__file__).resolve().parents[1]
     yield from (package, package.parent / "templates", package.parent / "search_spaces")

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from tuner.core import paths
+from tuner.core import jail, paths
 from tuner.gpu.arrays import library_version
 
 OURS = "tuner", "cuda.bindings", "msgspec", "__main__"
@@ -196,13 +196,7 @@ def _settings() -> dict[str, object]:
     return found
 
 
-_LIBRARIES = tuple(
-    str(Path(one).resolve())
-    for one in {
-        sys.prefix, sys.base_prefix, str(paths.package()),
-        *(entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")),
-    }
-)  # fmt: skip
+_LIBRARIES = tuple(str(one.resolve()) for one in (paths.package(), *jail.installed()))
 """As they are before foreign code can add to them; a user's own are elsewhere than Python's."""
 
 
