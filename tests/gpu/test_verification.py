@@ -17,6 +17,7 @@ SMALL = {
     "k": 129,
     "rows": 37,
     "batch": 3,
+    "groups": 5,
     "b": 70,
     "c": 129,
     "q_heads": 5,

@@ -109,7 +109,7 @@ class Replacement:
                 for mode in self._modes:
                     self._decide(kind, mode)
         if (known := calls or self.calls) is not None:
-            self._eager_pays = self._gain_ns(known) > 0
+            self._eager_pays = self._gain_ns(known) >= 0
         for entry in self._entries.values():  # of calls that were seen before
             if entry.kind is not None:
                 entry.eager = self._replaces(entry.kind, CallMode.EAGER)
@@ -139,7 +139,7 @@ class Replacement:
             self._decided[kind.problem, mode] = decision
 
     def _gain_ns(self, calls: Calls) -> float:
-        """Return what eager calls gain together, less what the others lose that are intercepted, too."""
+        """Return what eager calls gain together, less what the others lose that are intercepted, too; 0 without any."""
         gain, passed = 0.0, 0
         for (kind, mode), count in calls.counts.items():
             if mode is CallMode.EAGER and kind.kernel in (*PRODUCT_KERNELS, ""):
@@ -148,7 +148,9 @@ class Replacement:
                     gain += count * ((decision.torch_ns or 0.0) - (decision.tuned_ns or 0.0))
                 else:
                     passed += count
-        return gain - passed * self._passing_on_ns() if gain > 0 and passed else gain
+        if not passed:
+            return gain
+        return gain - passed * self._passing_on_ns() if gain > 0 else -1.0
 
     def _passing_on_ns(self) -> float:
         """Return the host's time for passing a call on to torch."""
