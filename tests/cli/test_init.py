@@ -48,7 +48,7 @@ def test_errors_name_the_command(arguments: tuple[str, ...], capsys: pytest.Capt
     [
         ("int main() { return 0; }", ("no __global__ function",)),
         (
-            "struct P { float x; int id; };\n__global__ void k(P* p, int n) { p[0].id = n; }",
+            "struct P { float* x; int id; };\n__global__ void k(P* p, int n) { p[0].id = n; }",
             (":2: p of k is P*",),
         ),
         ("__global__ void k(float** rows, int n) { rows[0][0] = n; }", ("rows of k is float**",)),

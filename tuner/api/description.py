@@ -187,7 +187,7 @@ class Reader:
                     remedy = f"pass [{takes}], or {where}={{{name!r}: ...}}"
                     raise UsageError(f"{'args' if args else where} has no {name}", remedy)
             elif not of.pointers and of.dtype is None:
-                self.members[name] = members(name, args[name], of, self.source.structs.get(of.text, ()))
+                self.members[name] = members(name, args[name], of, self.source.structs.get(of.text) or ())
                 self.numbers |= self.members[name]
             elif not of.pointers and isinstance(args[name], str):
                 self.expressions[name] = args[name]

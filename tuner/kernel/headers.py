@@ -115,7 +115,7 @@ def read_source(path: Path) -> str:
         KernelError: it is too large.
     """
     try:
-        return read_at_most(path, MAX_HEADER_BYTES).decode(errors="replace")
+        return read_at_most(path, MAX_HEADER_BYTES).decode("utf-8-sig", "replace")
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise

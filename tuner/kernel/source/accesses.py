@@ -142,7 +142,8 @@ class Accesses:
 
     def _access(self, node: Node, use: Use) -> None:
         around = node.parent
-        while around is not None and around.type in ("field_expression", "parenthesized_expression"):
+        parts = ("field_expression", "parenthesized_expression", "subscript_expression")
+        while around is not None and around.type in parts and around.named_children[0] == node:
             node, around = around, around.parent
         operator = around.child_by_field_name("operator") if around is not None else None
         mark = text_of(operator) if operator is not None else ""

@@ -18,10 +18,21 @@ if TYPE_CHECKING:
 _LAID_OUT_OTHERWISE = ("base_class_clause", "bitfield_clause", "virtual", "alignas_qualifier")
 
 
-def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[Parameter, ...]:
+def words_of(members: Sequence[Parameter]) -> tuple[str, int]:
+    """Return type and number of the words that members of several types lie in, as C has them."""
+    items = [ITEMSIZE[PASSED_AS[one.type.base]] for one in members]
+    end = 0
+    for item in items:
+        end = round_up(end, item) + item
+    end = round_up(end, max(items))
+    return ("unsigned int", end // 4) if end % 4 == 0 else ("unsigned char", end)
+
+
+def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[Parameter, ...] | None:
     """Return a class's numbers, those of an array or a vector one by one, if they lie as C has them without it.
 
-    None where the class has something else, or a vector with a gap before it.
+    None of a class without data, as functors are. Not known where a class has something else, or a vector with a gap
+    before it.
 
     Args:
         node: declares the class.
@@ -29,7 +40,7 @@ def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[P
     """
     body = node.child_by_field_name("body")
     if body is None or any(walk(node, *_LAID_OUT_OTHERWISE)):
-        return ()
+        return None
     members, at, least, most = list[Parameter](), 0, 1, 1
     for member in body.named_children:
         head, declarators = head_of(member), member.children_by_field_name("declarator")
@@ -39,15 +50,15 @@ def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[P
         item = ITEMSIZE.get(PASSED_AS.get(kind.base, ""), 0)
         aligned = item * (1 if kind.lanes == 3 else kind.lanes)
         if not item or kind.pointers or not declarators:
-            return ()
+            return None
         at, least, most = round_up(at, item), max(least, item), max(most, aligned)
         for one in declarators:
             name, extents = name_node(one), [text_of(size) for size in extents_of(one)]
             plain = one.type in ("field_identifier", "array_declarator") and all(map(str.isdecimal, extents))
             if name is None or not plain or at % aligned:
-                return ()
+                return None
             count = math.prod(map(int, extents)) * kind.lanes
             names = [f"{text_of(name)}_{number}" for number in range(count)] if count > 1 else [text_of(name)]
             members += [Parameter(one, replace(kind, text=kind.base, lanes=1)) for one in names]
             at += count * item
-    return tuple(members) if round_up(at, least) % most == 0 else ()
+    return tuple(members) if round_up(at, least) % most == 0 else None

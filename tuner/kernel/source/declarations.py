@@ -105,8 +105,8 @@ class Source:
     constants: Mapping[str, str]
     """Numbers that the file names, ``const int TILE = 32;``, with their texts."""
     symbols: tuple[Symbol, ...]
-    structs: Mapping[str, tuple[Parameter, ...]]
-    """The members of each class that has numbers alone, those of an array one by one."""
+    structs: Mapping[str, tuple[Parameter, ...] | None]
+    """The members of each class that has numbers alone, those of an array one by one; None for another class."""
     items: tuple[Item, ...]
     """All declarations, in order."""
     asked: frozenset[str]
@@ -217,7 +217,7 @@ class _Reader:
             for name, one in macros.items()
             if one.parameters is None and is_type(one.value) and not (one.guarded and name.endswith("_type"))
         }
-        self.structs: dict[str, tuple[Parameter, ...]] = {}
+        self.structs: dict[str, tuple[Parameter, ...] | None] = {}
         self.constants: dict[str, str] = {}
         self.kernels: list[KernelSignature] = []
         self.launches: list[WrittenLaunch] = []
@@ -298,8 +298,8 @@ class _Reader:
                 self.constants[text_of(name)] = code(inner[0]) if inner else "0"
 
     def _class(self, name: str, node: Node) -> None:
-        if members := members_of(node, self.type_of):
-            self.structs[name] = members
+        if node.child_by_field_name("body") is not None:
+            self.structs[name] = members_of(node, self.type_of)
 
     def _alias(self, name: str, text: str) -> None:
         if is_type(text):
@@ -350,7 +350,7 @@ class _Reader:
             pointers += alias.count("*")
             const = const or (alias.count("*") > 0 and "const" in alias)
             base = base_of(alias)
-        members = self.structs.get(base, ())
+        members = self.structs.get(base) or ()
         kinds = {one.type.base for one in members}
         base, lanes = (kinds.pop(), len(members)) if len(kinds) == 1 else vector_of(base)
         return CType(text, base, pointers, const, lanes)

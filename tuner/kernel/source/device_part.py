@@ -35,7 +35,9 @@ def needed_part(text: str, entry: str = "") -> str:
     """
     source = read_declarations(text, in_place=True)
     in_header = not any(one.kernel for one in source.items)  # whose names are not known here
-    kept, _ = source.reached(entry_name(entry), source.names if in_header else source.skipped)
+    arguments = re.findall(r"[A-Za-z_]\w*", re.sub(r"\{\{.*?\}\}", "", entry.removeprefix(entry_name(entry))))
+    also = source.names if in_header else source.skipped.union(arguments)
+    kept, _ = source.reached(entry_name(entry), also)
     at, parts = 0, list[str]()
     plain = preprocessed(text).text.encode()
     for item in source.items:

@@ -32,6 +32,7 @@ PAIRS_SIZE = 2**14
 PER_ROW, SPARSE_ROWS = 16, "2**20"
 """The entries of each row, and the rows, of a sparse matrix."""
 _ENTRIES = re.compile(r"(?i)n_?nz|\w*(nnz|non_?zeros?|entries)\w*")
+WORDS = 'its values? Give yours by init = "inputs.py:FUNCTION", as words of struct'
 PRODUCT_SIZE = 1024
 """The same for tensors of two sizes where there are others or loops, as in a matrix product."""
 
@@ -146,11 +147,17 @@ def _empty(names: SourceNames) -> list[Symbol]:
 def _constant(names: SourceNames, symbol: Symbol) -> TensorDraft | None:
     """Return the tensor that fills constant memory; None where its size is not known, or nothing can be that."""
     extents = [names.number(extent) for extent in symbol.extents]
-    dtype = names.dtype(replace(symbol.type, pointers=1))
-    if dtype is None or None in extents or not is_name(symbol.name.rpartition("::")[2]):
+    kind = replace(symbol.type, pointers=1)
+    words, passed = names.of_words(kind), names.as_passed(kind)
+    if (
+        (dtype := names.dtype(passed)) is None
+        or None in extents
+        or not is_name(symbol.name.rpartition("::")[2])
+    ):
         return None
-    shape = [*map(str, extents), *([str(symbol.type.lanes)] if symbol.type.lanes > 1 else [])]
-    return TensorDraft(shape or ["1"], dtype, note="fills the __constant__ memory")
+    shape = [*map(str, extents), *([str(passed.lanes)] if passed.lanes > 1 else [])]
+    note = f"fills the __constant__ memory{f': {WORDS} {kind.base}' if words else ''}"
+    return TensorDraft(shape or ["1"], dtype, note=note, gap=words)
 
 
 def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
@@ -310,8 +317,9 @@ class _Tensors:
                 {"range": [0, each]},
                 (f'rows of {each} entries: give those that you have by init = "inputs.py:{one.name}"?'),
             )
-        gap = bool(note) or more.endswith("?")
-        note = "; ".join(filter(None, (note, more)))
+        words = f"{WORDS} {of}" if (of := self._names.structs.get(one.name)) and role != "output" else ""
+        gap = bool(note or words) or more.endswith("?")
+        note = "; ".join(filter(None, (note, more, words)))
         return TensorDraft(extents, self._names.dtype(one.type) or "float32", role, init, note, gap)
 
     def _guessed(self, use: Use, shape: list[str | None], left: list[str]) -> tuple[list[str | None], str]:
@@ -350,7 +358,7 @@ class _Tensors:
         atomic = re.search(rf"\batomic\w+\(\W*{one.name}\b", self._use.code)
         if use.added and (atomic or not use.indices):
             return "inout", "zeros", "added to"
-        if use.read:
+        if use.read or one.name in self._names.structs:
             return "inout", init, ""
         if not use.whole:
             return "inout", "zeros", "not every element is written: the others stay zero"

@@ -142,6 +142,8 @@ class LaunchGuess:
         if (text := self._in_pass.get(one.name)) is not None:
             plain = text in self._counters and one.type.dtype == "int32"
             return text if plain else {"value": text, "dtype": one.type.dtype}
+        if self._names.is_empty(one.type):
+            return {"value": "0", "dtype": "uint8"}
         if name in self._names.members:
             return {"fields": [self._argument(member) for member in self._names.members[name]]}
         if name in self._names.sizes and one.type.dtype not in ("int32", "uint32"):

@@ -8,14 +8,16 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
+from tuner.kernel.source.classes import words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import DEPTH, python_of
 from tuner.kernel.source.launches import WrittenLaunch, parts_of
 from tuner.kernel.source.parameters import is_block, is_size
+from tuner.kernel.source.tree import code, head_of, names_in, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter
 from tuner.kernel.source.use import number_of, numbers_of
 from tuner.kernel.toml.table import is_name, name_for
@@ -102,6 +104,10 @@ class SourceNames:
         """Those that may be none."""
         self._take_template()
         self._take_macros(undefined)
+        parameters = tuple(replace(one, type=self.as_passed(one.type)) for one in kernel.parameters)
+        self.structs = {one.name: one.type.base for one in kernel.parameters if self.of_words(one.type)}
+        """Arrays of structs that are tensors of words, with the struct."""
+        self.kernel = replace(kernel, parameters=parameters)
         self._take_call()
         self._take_numbers()
         self._refuse()
@@ -121,7 +127,7 @@ class SourceNames:
 
     def text(self, text: str) -> str:
         """Return an expression with the names that the file has."""
-        return re.sub(r"[A-Za-z_]\w*", lambda match: self.renamed.get(match[0], match[0]), text)
+        return _with_words(text, self.renamed)
 
     def free(self, *names: str) -> str:
         """Return the first name that nothing has."""
@@ -147,24 +153,49 @@ class SourceNames:
         """Make parameters of a template's numbers, and dtype roles of its types."""
         given = self.called.template if self.called else ()
         self.entry_arguments: list[str] = []
+        self.classes: dict[str, str] = {}
+        """The class of the source that a template's type is."""
+        roles = dict[str, str]()
         for number, (kind, name) in enumerate(self.kernel.template):
             value = given[number] if number < len(given) else ""
-            if kind in ("typename", "class") and name:
+            if kind in ("typename", "class") and name and self._is_class(name, value):
+                self.classes[name] = value.partition("<")[0].strip()
+                self.entry_arguments.append(_with_words(re.sub(r" ?([<>]) ?", r"\1", value), roles))
+            elif kind in ("typename", "class") and name:
                 role = self.role() if not self.dtypes else self.free(name.lower(), "other")
                 dtype = CType("", value, 1).dtype or "float32"
                 self.dtypes[role] = [dtype]
                 self.renamed[name] = role
                 self.entry_arguments.append(f"{role}_type")
+                roles[value or name] = self.entry_arguments[-1]
             elif name and "." not in kind and "typename" not in kind and "template" not in kind:
                 parameter = self.named(name)
                 self.found[parameter] = int(value) if value.isdecimal() else None
                 self.entry_arguments.append(f"{{{{ {parameter} }}}}")
             else:
-                raise KernelError(
-                    f"{self.file}:{self.kernel.line}: template parameter {kind} {name} of {self.kernel.name} cannot be"
-                    " chosen by itself",
-                    "write a kernel that calls it with the types that you use",
-                )
+                self._no_choice(f"{kind} {name}")
+
+    def _is_class(self, name: str, value: str) -> bool:
+        """Return whether a type that a launch gives a template is a class of the source, such as a functor.
+
+        Raises:
+            KernelError: the code calls it, and no launch says which class it is; or it cannot be passed by value.
+        """
+        passed = [one.name for one in self.kernel.parameters if one.type.text == name]
+        text, of = code(self.kernel.body), value.partition("<")[0].strip()
+        if of in self.source.structs and (self.source.structs[of] is not None or not passed):
+            return True
+        called = [*passed, *re.findall(rf"\b{name} (\w+) ?[;{{]", text), rf"{name}(?:\(\)| ?{{ ?}}|::\w+)"]
+        if of in self.source.structs or re.search(rf"\b(?:{'|'.join(called)})\(", text):
+            self._no_choice(f"typename {name}")
+        return False
+
+    def _no_choice(self, parameter: str) -> NoReturn:
+        raise KernelError(
+            f"{self.file}:{self.kernel.line}: template parameter {parameter} of {self.kernel.name} cannot be"
+            " chosen by itself",
+            "write a kernel that calls it with the types that you use",
+        )
 
     def _take_macros(self, undefined: Mapping[str, bool]) -> None:
         """Tell apart what nothing defines, or what may be defined before: parameters, sizes, types."""
@@ -174,7 +205,8 @@ class SourceNames:
             if name.endswith("_type"):
                 self.dtypes[name.removesuffix("_type")] = ["float32"]
             elif is_type or name in types:
-                self.options[name] = Given(["float"], "the type that the source calls so", gap=True)
+                guess = "int" if self._counts(name) else "float"
+                self.options[name] = Given([guess], "the type that the source calls so", gap=True)
             else:
                 self._take_macro(name, None)
         for name, macro in self.source.macros.items():
@@ -208,6 +240,31 @@ class SourceNames:
         self.found[name] = None if given.gap else given.value[0]
         self.doubtful |= set() if certain else {name}
 
+    def as_passed(self, kind: CType) -> CType:
+        """Return a type as a launch passes it: words of structs, and the number that a missing type is taken for."""
+        if kind.base in self.options:
+            return replace(kind, base=self.options[kind.base].value[0])
+        base, lanes = (
+            words_of(self.source.structs[kind.base] or ()) if self.of_words(kind) else (kind.base, kind.lanes)
+        )
+        return replace(kind, base=base, lanes=lanes)
+
+    def is_empty(self, kind: CType) -> bool:
+        """Return whether a type by value is a class without data, as a functor's: one byte of nothing."""
+        return not kind.pointers and self.source.structs.get(self.classes.get(kind.text, kind.text)) == ()
+
+    def of_words(self, kind: CType) -> bool:
+        """Return whether a pointer's elements are structs of several types, of which a tensor has the words."""
+        return kind.pointers == 1 and kind.lanes == 1 and bool(self.source.structs.get(kind.base))
+
+    def _counts(self, name: str) -> bool:
+        """Return whether the code takes numbers of a type that is missing for places: for indices, or of a thread."""
+        of_type = {one.name for one in self.kernel.parameters if one.type.base == name}
+        for one in walk(self.kernel.body, "declaration"):
+            of_type |= {*names_in(one)[1:]} if name in head_of(one) else set()
+        found = re.findall(r"\[([^\]]*)", code(self.kernel.body))
+        return not of_type.isdisjoint(re.findall(r"\w+", " ".join(found)))
+
     # -- what a launch passes
 
     def _take_call(self) -> None:
@@ -231,7 +288,7 @@ class SourceNames:
 
     def _members_of(self, one: Parameter) -> list[Parameter]:
         """Return the numbers of a struct or a vector by value, as the code calls them with ``_`` for the point."""
-        declared = self.source.structs.get(one.type.text, ())
+        declared = self.source.structs.get(self.classes.get(one.type.text, one.type.text)) or ()
         if not declared and one.type.lanes > 1 and one.type.base in DTYPE_OF:
             part = replace(one.type, lanes=1)
             declared = tuple(Parameter("xyzw"[i : i + 1] or str(i), part) for i in range(one.type.lanes))
@@ -312,14 +369,13 @@ class SourceNames:
         role = self.renamed.get(kind.base, kind.role)
         if role in self.dtypes:
             return role
-        if kind.base in self.options:
-            return "float32"
         return kind.dtype or PASSED_AS.get(kind.base)
 
     def _refuse(self) -> None:
         """Raise an error for a parameter that no launch can pass, and where no array can be compared."""
         where, name = f"{self.file}:{self.kernel.line}", self.kernel.name
         numbers = {*self.sizes, *self.scalars, *self.members}
+        numbers |= {self.named(one.name) for one in self.kernel.parameters if self.is_empty(one.type)}
         for one in self.kernel.parameters:
             if not (self.dtype(one.type) if one.type.pointers else self.named(one.name) in numbers):
                 problem = f"{where}: {one.name} of {name} is {one.type.text}, which the tuner cannot pass"
@@ -329,3 +385,7 @@ class SourceNames:
         if not any(one.type.pointers for one in self.kernel.parameters):
             problem = f"{where}: {name} takes no array, so it has no result to compare"
             raise KernelError(problem, "let it write into an array that it is given")
+
+
+def _with_words(text: str, others: Mapping[str, str]) -> str:
+    return re.sub(r"[A-Za-z_]\w*", lambda word: others.get(word[0], word[0]), text)

@@ -22,7 +22,9 @@ _KNOWN = re.compile(
     r"|(?:tex|surf)(?:[123C]|ture)\w*|u?int\w*_t|size_t|ssize_t|ptrdiff_t|(?:thread|block)Idx|(?:block|grid)Dim"
     r"|warpSize|std|NULL|nullptr|this|auto|dim3|INFINITY|NAN|HUGE_VALF?|RAND_MAX|EOF|wchar_t|clock_t|nvcuda"
     r"|cooperative_groups|asm|volatile|inline|const|void|static|extern|template|typename|class|struct|operator"
-    r"|return|if|else|for|while|constexpr|sizeof|decltype"
+    r"|return|if|else|for|while|do|switch|case|break|continue|default|goto|constexpr|consteval|sizeof|decltype|explicit"
+    r"|virtual|public|private|protected|friend|mutable|noexcept|override|final|try|catch|throw|new|delete|union|enum"
+    r"|typedef|using|namespace|register|signed|unsigned|bool|alignas|alignof|thread_local|requires|concept|typeid"
 )
 """What CUDA or its headers define, and keywords, which stand as names where a text is not C++ as it is."""
 
