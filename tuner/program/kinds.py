@@ -110,7 +110,7 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
         gaps = f"operand {'ab'[orders.index('')]} is a part of a larger matrix: its rows lie apart"
         return CallKind(call, "", sizes, dtype, (), flop, obstacle or gaps)
     layout = ("layout", "".join(orders))
-    if not _adds(call):
+    if not _adds(call) or obstacle:
         return CallKind(call, "gemm", sizes, dtype, (layout,), flop, obstacle)
     op = expression_of(call, args, kwargs)
     if not op:
