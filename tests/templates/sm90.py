@@ -181,7 +181,7 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         Raises:
             KernelFault: a thread waits for ever, or touches memory that is not its own.
         """
-        rng, names = np.random.default_rng(0), {"alpha": 0.5, "beta": 2.0, **self.problem.sizes}
+        rng, names = np.random.default_rng(0), {"alpha": 0.5, "beta": 2.0}
         for buffer in self.tensors:
             if buffer.role != "input":
                 continue

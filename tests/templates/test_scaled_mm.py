@@ -44,6 +44,14 @@ ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
         product((330, 136, 272), "rows", "fast"),
         chosen("wgmma", block_m=64, block_n=96, stages=5, schedule="pingpong", cluster_m=2),
     ),
+    "a tile is written meanwhile": (
+        product((330, 136, 528), "tensor", "fast", "float16"),
+        chosen("wgmma", block_m=64, block_n=112, consumers=1, stages=6, epilogue="overlapped"),
+    ),
+    "promoted, written meanwhile": (
+        product((330, 200, 528), "blocks"),
+        chosen("wgmma", block_m=128, block_n=64, stages=4, epilogue="overlapped", cluster_m=2),
+    ),
     "few rows": (
         product((21, 200, 528), "blocks", output="float16"),
         chosen("wgmma", block_m=24, block_n=128, swap_ab=True, stages=4),
