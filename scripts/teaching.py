@@ -36,8 +36,6 @@ READ_PASS = HERE / "rivals" / "read_pass.cu"
 COPY_PASS = HERE / "rivals" / "copy_pass.cu"
 MODELS = HERE / "rivals" / "models.py"
 HELION = HERE / "compare_triton" / "helion_rows.py"
-HELION_ROWS = ("softmax", "rms_norm", "layer_norm", "silu_mul", "cross_entropy")
-"""What it has."""
 SEARCH_S = 2.5
 """For one problem: some hundred configurations, where one takes less than a millisecond."""
 
@@ -137,52 +135,49 @@ def drawn_reduce_axis(rng: random.Random, number: int) -> Drawn:
     return f"rows={rows},columns={columns}", f"reduce_axis_{op}_{over}", (f"op={op},over={over}",)
 
 
-def drawn_softmax(rng: random.Random, _number: int) -> Drawn:
-    """Draw of the rows that Helion publishes results of, as are the next ones."""
-    rows, columns = rng.choice([*((4096, 128 * i) for i in range(2, 100)), (4096, 16384), (2048, 32768)])
-    return f"rows={rows},columns={columns}", "softmax", ()
+OF_2048 = (48, 96, 127, 768, 1023, 1024, 1536, 2047, 2048, 3072, 4096, 5120, 6144, 8192, 16384, 32768)
+HELION_SHAPES = {
+    "softmax": [*((4096, 128 * i) for i in range(2, 100)), (4096, 16384), (2048, 32768)],
+    "rms_norm": [
+        *((2048, columns) for columns in OF_2048),
+        *((4096, columns) for columns in (3584, 4096, 5120, 7168, 8192, 12288)),
+        *[(8192, 4096), (8192, 8192), (16384, 4096), (16384, 8192)],
+        *[(145956, 384), (380668, 512), (589824, 256), (1179648, 256)],
+    ],
+    "layer_norm": [
+        *((4096, 512 * i) for i in range(2, 32)),
+        *[(2048, 3584), (8192, 4096), (8192, 5120), (8192, 7168), (2048, 8192), (4096, 16384)],
+        *[(1024, 36864), (1152, 36864)],
+    ],
+    "cross_entropy": [
+        *[(2048, 32000), (4096, 32000), (8192, 32000), (8192, 128000), (16384, 128000), (1024, 256000)],
+        *((rows, columns) for columns in (128256, 129280, 151936, 152064) for rows in (2048, 4096, 8192)),
+    ],
+    "silu_mul": [(2**i, columns) for i in range(14) for columns in (2048, 4096, 5632, 8192, 11008, 14336)],
+}
+"""Rows and columns at which Helion publishes results; of silu_mul our own."""
 
 
-def drawn_norm(rng: random.Random, number: int) -> Drawn:
-    if number % 2:
-        more = [
-            (2048, 3584),
-            (8192, 4096),
-            (8192, 5120),
-            (8192, 7168),
-            (2048, 8192),
-            (4096, 16384),
-            (1024, 36864),
-        ]
-        rows, columns = rng.choice([*((4096, 512 * i) for i in range(2, 32)), *more])
-        options = ("op=layer_norm", "after=n * weight + bias")
-        return f"rows={rows},columns={columns}", "layer_norm", options
-    of_2048 = (48, 96, 127, 768, 1023, 1024, 1536, 2047, 2048, 3072, 4096, 5120, 6144, 8192, 16384, 32768)
-    more = [
-        (4096, 3584),
-        (4096, 5120),
-        (4096, 7168),
-        (4096, 12288),
-        (8192, 4096),
-        (8192, 8192),
-        (16384, 4096),
-    ]
-    more += [(16384, 8192), (145956, 384), (380668, 512), (589824, 256), (1179648, 256)]
-    rows, columns = rng.choice([*((2048, columns) for columns in of_2048), *more])
-    return f"rows={rows},columns={columns}", "rms_norm", ()
+def drawn_rows(*choices: tuple[str, ...]) -> Callable[[random.Random, int], Drawn]:
+    """Return what draws of Helion's shapes: of functions with their options in turn."""
+
+    def drawn(rng: random.Random, number: int) -> Drawn:
+        function, *options = choices[number % len(choices)]
+        rows, columns = rng.choice(HELION_SHAPES[function])
+        return f"rows={rows},columns={columns}", function, tuple(options)
+
+    return drawn
 
 
-def drawn_gated(rng: random.Random, _number: int) -> Drawn:
-    rows, columns = 2 ** rng.randrange(14), rng.choice((1408, 2048, 4096, 5632, 8192, 11008, 14336))
-    return f"rows={rows},columns={columns}", "silu_mul", ()
-
-
-def drawn_cross_entropy(rng: random.Random, _number: int) -> Drawn:
-    vocabularies = {32000: (2048, 4096, 8192), 128000: (8192, 16384), 128256: (2048, 4096, 8192, 16384)}
-    vocabularies |= dict.fromkeys((129280, 151936, 152064), (2048, 4096, 8192)) | {256000: (1024, 2048)}
-    columns = rng.choice(list(vocabularies))
-    sizes = f"rows={rng.choice(vocabularies[columns])},columns={columns}"
-    return sizes, "cross_entropy", ("gradient=none",)
+def drawn_quantize(rng: random.Random, number: int) -> Drawn:
+    function, *options = (
+        ("quantise_rows",),
+        ("quantise_groups", "by=group"),
+        ("silu_mul_quantised", "by=group", "before=silu(gate) * up"),
+        ("rms_norm_quantised", "by=group", "norm=rms_norm"),
+    )[number % 4]
+    rows, groups = 2 ** rng.randrange(14), rng.choice((16, 32, 40, 56, 64, 86, 112))
+    return f"rows={rows},groups={groups}", function, tuple(options)
 
 
 DRAWN: dict[str, Callable[[random.Random, int], Drawn]] = {
@@ -190,10 +185,11 @@ DRAWN: dict[str, Callable[[random.Random, int], Drawn]] = {
     "permute": drawn_permute,
     "rope": drawn_rope,
     "reduce_axis": drawn_reduce_axis,
-    "softmax": drawn_softmax,
-    "norm": drawn_norm,
-    "gated": drawn_gated,
-    "cross_entropy": drawn_cross_entropy,
+    "softmax": drawn_rows(("softmax",)),
+    "norm": drawn_rows(("rms_norm",), ("layer_norm", "op=layer_norm", "after=n * weight + bias")),
+    "gated": drawn_rows(("silu_mul",)),
+    "cross_entropy": drawn_rows(("cross_entropy", "gradient=none")),
+    "quantize": drawn_quantize,
 }
 
 
@@ -205,7 +201,7 @@ def drawn_cases(seed: int, count: int) -> list[Case]:
         for number in range(count):
             sizes, function, options = draw(rng, number)
             against = tuple(f"{MODELS}:{function}_{how}" for how in ("eager", "compiled"))
-            if function in HELION_ROWS and importlib.util.find_spec("helion"):
+            if function in HELION_SHAPES and importlib.util.find_spec("helion"):
                 against += (f"{HELION}:{function}",)
             dtype = ("bfloat16", "float32")[number // 2 % 2]
             cases.append(Case(kernel, dtype, (sizes,), ("default", *against), options, trials=100))

@@ -123,6 +123,14 @@ def cross_entropy(tensors: Mapping[str, Any], scale: float, ignore_index: float,
     tensors["grad"].copy_(grad.masked_fill((target == int(ignore_index)).unsqueeze(1), 0.0))
 
 
+def quantize(tensors: Mapping[str, Any], by: str, **_: Any) -> None:
+    x = tensors["x"].double()
+    parts = x.unflatten(1, (-1, 128 if by == "group" else x.shape[1]))
+    scale = parts.abs().amax(2).clamp(min=1e-10) / 448
+    tensors["scale"].copy_(scale)
+    tensors["out"].copy_((parts / scale.unsqueeze(2)).flatten(1).to(torch.float8_e4m3fn))
+
+
 def gated(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
     gate, up = tensors["x"].double().chunk(2, 1)
     tensors["out"].copy_(_element(op, {}, gate=gate, up=up))

@@ -84,6 +84,25 @@ def cross_entropy_gradient(x: Any, target: Any) -> Any:
     return cross_entropy(x, target), torch.where(counts, shares - hot.float(), 0.0).to(x.dtype)
 
 
+def quantised(columns: int) -> Callable[[Any], Any]:
+    """Return what quantises so many columns with a scale each; 0 for whole rows."""
+
+    def quantise(x: Any) -> Any:
+        parts = x.float().unflatten(1, (-1, columns or x.shape[1]))
+        scale = parts.abs().amax(2).clamp(min=1e-10) / 448
+        return (parts / scale.unsqueeze(2)).flatten(1).to(torch.float8_e4m3fn), scale
+
+    return quantise
+
+
+def silu_mul_quantised(x: Any) -> Any:
+    return quantised(128)(silu_mul(x.float()))
+
+
+def rms_norm_quantised(x: Any, weight: Any) -> Any:
+    return quantised(128)(rms_norm(x.float(), weight.float()))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": transpose,
     **{f"permute_{axes}": permuted(axes) for axes in ("bac", "acb", "bca", "cab", "cba", "abc")},
@@ -102,8 +121,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             silu_mul,
             cross_entropy,
             cross_entropy_gradient,
+            silu_mul_quantised,
+            rms_norm_quantised,
         )
     },
+    "quantise_rows": quantised(0),
+    "quantise_groups": quantised(128),
     "rope_half": rope_half,
     "rope_interleaved": rope_interleaved,
 }

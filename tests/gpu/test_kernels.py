@@ -31,6 +31,9 @@ ROWS = [
 ]
 """Rows and columns."""
 SIZES = {
+    "quantize": [
+        {"rows": rows, "groups": groups} for rows, groups in ((1, 1), (3, 7), (129, 32), (300, 5), (2, 2048))
+    ],
     **{name: [{"rows": rows, "columns": columns} for rows, columns in ROWS] for name in ROW_KERNELS},
     "vector_add": [{"n": n} for n in (1, 3, 255, 4099, 1 << 20, (1 << 20) + 17)],
     "saxpy": [{"n": n} for n in (1, 3, 255, 4099, (1 << 20) + 17)],

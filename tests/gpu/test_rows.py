@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tests.stored_winners import store_winners
+from tests.stored_winners import store_defaults, store_winners
 from tests.templates.sources import GENERATIONS, compiled
 from tuner.core.model import Configuration
 from tuner.devices.local import LocalDevice
@@ -18,8 +18,9 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 
 torch = pytest.importorskip("torch")
-KERNELS = ("softmax", "norm", "gated", "cross_entropy")
+KERNELS = ("softmax", "norm", "gated", "cross_entropy", "quantize")
 CONFIGURATIONS = 6
+_LENGTH = {"quantize": "groups"}
 
 
 @pytest.mark.parametrize("cc", GENERATIONS)
@@ -28,7 +29,7 @@ def test_a_sample_of_every_variant_compiles(name: str, cc: int) -> None:
     kernel, gpu, rng = load_kernel(name), ARCHITECTURES[cc], random.Random(f"{name} {cc}")
     for dtype in ("bfloat16", "float16", "float32"):
         for columns in (1023, 4096, 32_768):
-            problem = kernel.problem({"rows": 1000, "columns": columns}, {"": dtype})
+            problem = kernel.problem({"rows": 1000, _LENGTH.get(name, "columns"): columns}, {"": dtype})
             for variant in kernel.usable_variants(problem, gpu)[0]:
                 [space] = SearchSpace.from_kernel(kernel, problem, gpu, [variant.name]).variants
                 compiled(kernel, space.configuration(rng.randrange(len(space))), problem, gpu)
@@ -69,3 +70,25 @@ def test_softmax_of_special_rows_is_torchs(
             torch.testing.assert_close(
                 found.double(), expected.to(x.dtype).double(), rtol=bound, atol=2 * tiny, equal_nan=True
             )
+
+
+@pytest.mark.parametrize("by", ["row", "group"])
+def test_quantised_rows_are_torchs(device: LocalDevice, tmp_path: Path, by: str) -> None:
+    kernel = load_kernel("quantize")
+    problem = kernel.problem({"rows": 37, "groups": 24}, {"input": "bfloat16"}, {"by": by})
+    store_defaults(tmp_path / "w.db", kernel, [problem], device.gpu)
+    quantize = tuner.load("quantize", db=tmp_path / "w.db").torch()
+    x = torch.randn(37, 24 * 128, device="cuda", dtype=torch.bfloat16)
+    parts = x.float().unflatten(1, (-1, 128 if by == "group" else 24 * 128))
+    wanted = parts.abs().amax(2) / 448
+    out, scale = quantize(x)
+    torch.testing.assert_close(scale, wanted, rtol=1e-6, atol=0)
+    found = out.float().view_as(parts)
+    torch.testing.assert_close(found, (parts / wanted.unsqueeze(2)), rtol=2.0**-4, atol=2.0**-9)
+    torch.library.opcheck(quantize.overload, (x,))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured, _ = quantize(x)
+    captured.view(torch.uint8).zero_()
+    graph.replay()
+    assert torch.equal(captured.view(torch.uint8), out.view(torch.uint8))

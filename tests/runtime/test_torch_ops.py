@@ -77,7 +77,7 @@ def test_only_a_tensor_that_some_sizes_lack_is_optional(gemm: OnCpu) -> None:
 
 
 def test_every_built_in_kernel_is_tried() -> None:
-    others = {"grouped", "scaled_mm"}  # of integers, and without a gradient
+    others = {"grouped", "quantize", "scaled_mm"}  # of integers, and without gradients
     assert {case.kernel for case in CASES.values()} == {*builtin_kernels()} - others
 
 
@@ -92,6 +92,19 @@ def test_eight_bits_have_an_operator_and_no_gradient() -> None:
         assert torch.equal(c, expected.bfloat16())
     with pytest.raises(CallError, match="scaled_mm has no gradient"):
         operator(a, b.t(), scale_a.requires_grad_(), scale_b).sum().backward()
+
+
+def test_quantised_rows_have_scales_and_no_gradient() -> None:
+    operation = on_cpu("quantize", cpu.quantize, [{"input": "float32", "by": "group"}])
+    quantize, x = operation.torch(), randn(5, 256)
+    compiled = torch.compile(quantize, fullgraph=True, backend="aot_eager", dynamic=True)
+    for function in (quantize, compiled):
+        out, scale = function(x)
+        assert out.dtype == torch.float8_e4m3fn and scale.shape == (5, 2)
+        again = out.float().unflatten(1, (2, 128)) * scale.unsqueeze(2)
+        torch.testing.assert_close(again.flatten(1), x, rtol=2.0**-4, atol=1e-2)
+    with pytest.raises(CallError, match="quantize has no gradient"):
+        quantize(randn(5, 256, grad=True))[1].sum().backward()
 
 
 def test_gaps_and_odd_addresses_are_copied_and_nothing_else(gemm: OnCpu) -> None:
