@@ -16,7 +16,6 @@ SMALL = {
     "n": 33,
     "k": 129,
     "rows": 37,
-    "groups": 24,
     "batch": 3,
     "groups": 5,
     "b": 70,
