@@ -18,7 +18,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +90,20 @@ class Winners(Study):
         work: folder of what is known.
         seconds: as of a study.
         only: words of the problems that are wanted; none for all.
-        opened: opens the GPU, in new processes.
+        opened: opens the GPU, in new processes, with so many compilers.
+        jobs: compilers of a search; None for one a core.
     """
 
-    def __init__(self, work: Path, seconds: float, only: Sequence[str], opened: Callable[[], Device]) -> None:
+    def __init__(
+        self,
+        work: Path,
+        seconds: float,
+        only: Sequence[str],
+        opened: Callable[[int | None], Device],
+        jobs: int | None = None,
+    ) -> None:
         super().__init__(work / "winners.json", seconds, finalists={}, budget={})
-        self._only, self._open, self._conditions = only, opened, Conditions()
+        self._only, self._open, self._jobs, self._conditions = only, opened, jobs, Conditions()
 
     def _finalists(self) -> None:
         self._each("finalists", PROBLEMS, self._regret)
@@ -150,7 +157,7 @@ class Winners(Study):
             TunerError: it has no winner.
         """
         request = Request(kernel, problem, RunOptions(trials=trials, seed=seed))
-        with tempfile.TemporaryDirectory() as folder, closing(self._open()) as device:
+        with tempfile.TemporaryDirectory() as folder, closing(self._open(self._jobs)) as device:
             with Database.open(Path(folder) / "run.db") as database:
                 result = tune(request, device, database, Observer())
             self.data.setdefault("gpu", device.gpu.name)
@@ -167,7 +174,7 @@ class Winners(Study):
         modes: list[Mode | None] = [None, *([Mode.WARM] if finish.warm is not None else [])]
         processes = []
         for seed in range(PROCESSES):
-            with closing(self._open()) as device:
+            with closing(self._open(1)) as device:  # all is in the cache
                 device.prepare(kernel, problem, seed + 1, self._conditions)
                 of_modes = [self._in_turn(device, contestants, seed, mode) for mode in modes]
             processes.append(np.exp(np.mean(np.log(of_modes), axis=0)))
@@ -205,8 +212,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--only", type=harness.listed(), default="", help="problems with these words")
     options.add_argument("--jobs", type=int, help="compiling processes")
     given = options.parse_args(arguments)
-    opened = partial(open_device, "cuda", "gemm", given.jobs, paths.cubins())
-    study = Winners(given.work, given.seconds, given.only, opened)
+
+    def opened(jobs: int | None) -> Device:
+        return open_device("cuda", "gemm", jobs, paths.cubins())
+
+    study = Winners(given.work, given.seconds, given.only, opened, given.jobs)
     study.run(given.steps)
     for step, row in study.summary.items():
         print(
