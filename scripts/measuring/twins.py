@@ -47,10 +47,6 @@ from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.driver import Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
-from tuner.judging.judge import Judgement
-from tuner.judging.speed import versus
-from tuner.judging.task import task_of
-from tuner.judging.verdict import Speed
 from tuner.kernel.batching import Limits
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
@@ -58,6 +54,10 @@ from tuner.kernel.render import render_ceilings
 from tuner.kernel.spec import KernelSpec
 from tuner.studies import interleaved
 from tuner.studies.interleaved import Comparison
+from tuner.studies.judging.judge import Judgement
+from tuner.studies.judging.speed import versus
+from tuner.studies.judging.task import task_of
+from tuner.studies.judging.verdict import Speed
 from tuner.tuning.elimination import Groups, eliminate
 from tuner.tuning.race import SAMPLES
 

@@ -16,11 +16,11 @@ from tuner.children.nvrtc import compile_source
 from tuner.core.conditions import Mode
 from tuner.devices.base import say_nothing
 from tuner.devices.local import LocalDevice
-from tuner.judging.judge import Judgement
-from tuner.judging.task import task_of
-from tuner.judging.verdict import Judged
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
+from tuner.studies.judging.judge import Judgement
+from tuner.studies.judging.task import task_of
+from tuner.studies.judging.verdict import Judged
 
 SIZE = ("--size", f"n={1 << 24}")
 TASK = "vector_add"

@@ -1,7 +1,7 @@
 """Twelve torch modules as tasks, in the manner of KernelBench, and three candidates for each: the verdicts about them.
 
-Prints a line for each candidate: ``as asked`` or ``NOT``, and the verdict. ``tests/judging/test_tasks.py`` says without
-a GPU that the candidates are what their names say.
+Prints a line for each candidate: ``as asked`` or ``NOT``, and the verdict. Without a GPU,
+``tests/studies/judging/test_tasks.py`` says that the candidates are what their names say.
 """
 
 from __future__ import annotations

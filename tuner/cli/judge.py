@@ -25,16 +25,16 @@ from tuner.core.files import temporary_folder
 from tuner.core.model import Problem
 from tuner.core.signals import stopping
 from tuner.devices.base import say_nothing
-from tuner.judging.judge import Judgement, candidate_record
-from tuner.judging.modules import write_task
-from tuner.judging.report import show_verdict
-from tuner.judging.rounds import BEST, Rounds
-from tuner.judging.task import Task, task_of
-from tuner.judging.verdict import EXIT_REFUSED, Verdict, schema
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import say, show_line
+from tuner.studies.judging.judge import Judgement, candidate_record
+from tuner.studies.judging.modules import write_task
+from tuner.studies.judging.report import show_verdict
+from tuner.studies.judging.rounds import BEST, Rounds
+from tuner.studies.judging.task import Task, task_of
+from tuner.studies.judging.verdict import EXIT_REFUSED, Verdict, schema
 
 
 def judge(asked: JudgeArguments) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.gpu.test_tasks import ASKED, HERE, TASKS, candidate_of
 from tuner.children.module_worker import ports
-from tuner.judging import modules as writing
 from tuner.kernel import modules
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.contents import further_contents
@@ -20,6 +19,7 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import norm_allowance, tolerance
 from tuner.kernel.roofline import ARCHITECTURES
+from tuner.studies.judging import modules as writing
 
 torch = pytest.importorskip("torch")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuner.core.stats import Ratio
-from tuner.judging.verdict import ModeTimes, Speed, Versus
 from tuner.studies.interleaved import Comparison, Timing
+from tuner.studies.judging.verdict import ModeTimes, Speed, Versus
 from tuner.tuning.confirmation import BATCH_RESOLUTION_NS, MOVED
 
 CONFIDENCE = 0.999

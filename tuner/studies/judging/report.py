@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import click
 
-from tuner.judging.verdict import ModeTimes, ProblemVerdict, Verdict, Versus
 from tuner.report import tables
 from tuner.report.terminal import printable
+from tuner.studies.judging.verdict import ModeTimes, ProblemVerdict, Verdict, Versus
 
 
 def show_verdict(verdict: Verdict) -> None:

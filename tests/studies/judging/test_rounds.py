@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from tests.commands import assert_refused
-from tests.judging.judged import CUDA, Judge, cuda, in_toml, task
+from tests.studies.judging.judged import CUDA, Judge, cuda, in_toml, task
 from tuner.devices.base import Device
-from tuner.judging import rounds
-from tuner.judging.isolation import readable_for
-from tuner.judging.rounds import Rounds, content_digest
-from tuner.judging.verdict import Verdict
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
 from tuner.studies.bench import choose_against
+from tuner.studies.judging import rounds
+from tuner.studies.judging.isolation import readable_for
+from tuner.studies.judging.rounds import Rounds, content_digest
+from tuner.studies.judging.verdict import Verdict
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_a_function_that_is_the_best_so_far_shares_no_process_with_another_candi
         allowed.append({str(path.relative_to(folder)) for path in readable if path.is_relative_to(folder)})
         yield device
 
-    monkeypatch.setattr("tuner.judging.judge.isolated", isolated)
+    monkeypatch.setattr("tuner.studies.judging.judge.isolated", isolated)
     until(monkeypatch, folder, 2)
     looked = Rounds._candidates
 

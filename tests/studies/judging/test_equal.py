@@ -8,12 +8,12 @@ import pytest
 from tests.faults.bench_device import GPU
 from tuner.core.conditions import Calibration, Conditions
 from tuner.devices.base import Contestant
-from tuner.judging.judge import INCUMBENT, ROUNDS
-from tuner.judging.speed import through, versus
-from tuner.judging.verdict import Judged, ModeTimes, Speed, Versus, judged_for, overall
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import roof_of
 from tuner.studies.interleaved import Comparison, Timing
+from tuner.studies.judging.judge import INCUMBENT, ROUNDS
+from tuner.studies.judging.speed import through, versus
+from tuner.studies.judging.verdict import Judged, ModeTimes, Speed, Versus, judged_for, overall
 
 KERNEL = load_kernel("vector_add")
 CALIBRATION = Calibration({"cold, rested": 0.002})

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.judging.judged import judge, pool
+from tests.studies.judging.judged import judge, pool
 
 __all__ = ["judge", "pool"]

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.commands import assert_refused
-from tests.judging.judged import CUDA, Judge, cuda, in_toml, task, verdict_of
+from tests.studies.judging.judged import CUDA, Judge, cuda, in_toml, task, verdict_of
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Status
 from tuner.devices import examined
-from tuner.judging.verdict import OTHER_REASONS
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
+from tuner.studies.judging.verdict import OTHER_REASONS
 
 PYTHON = "def mine__{}(x, y):\n    y.copy_(2 * x)\n"
 

@@ -23,12 +23,12 @@ from msgspec import structs
 
 from tuner.core.errors import Interrupted, KernelError, TunerError, UsageError
 from tuner.core.files import whole_file
-from tuner.judging.isolation import COPIES
-from tuner.judging.judge import INCUMBENT, Best, Judgement, candidate_record
-from tuner.judging.report import headline
-from tuner.judging.verdict import CandidateRecord, Judged, Speed, Verdict
 from tuner.kernel.candidates import SUFFIXES, candidate_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.studies.judging.isolation import COPIES
+from tuner.studies.judging.judge import INCUMBENT, Best, Judgement, candidate_record
+from tuner.studies.judging.report import headline
+from tuner.studies.judging.verdict import CandidateRecord, Judged, Speed, Verdict
 
 LOG, BEST, ENDING = "judge.jsonl", "best.json", ".verdict.json"
 POLL_S = 0.2

@@ -9,11 +9,11 @@ from tuner.core.conditions import Mode
 from tuner.core.errors import UsageError
 from tuner.core.model import Gpu, Problem, digest
 from tuner.devices.base import Contestant
-from tuner.judging.verdict import TaskRecord
 from tuner.kernel.default import default_configuration
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.bench import DEFAULT, Against, choose_against
+from tuner.studies.judging.verdict import TaskRecord
 
 
 @dataclass(frozen=True)

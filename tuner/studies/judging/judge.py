@@ -22,11 +22,17 @@ from tuner.core.version import __version__
 from tuner.devices.base import Contestant, Device
 from tuner.devices.isolated import isolated
 from tuner.devices.requests import RaceDiedError
-from tuner.judging.isolation import readable_for
-from tuner.judging.slowed import slowed_baseline
-from tuner.judging.speed import CONFIDENCE, through, versus
-from tuner.judging.task import Task
-from tuner.judging.verdict import (
+from tuner.kernel.batching import warm_differs
+from tuner.kernel.default import default_configuration
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.plan import tensors_of
+from tuner.kernel.spec import KernelSpec
+from tuner.studies import interleaved
+from tuner.studies.judging.isolation import readable_for
+from tuner.studies.judging.slowed import slowed_baseline
+from tuner.studies.judging.speed import CONFIDENCE, through, versus
+from tuner.studies.judging.task import Task
+from tuner.studies.judging.verdict import (
     FORMAT,
     CandidateRecord,
     Judged,
@@ -40,12 +46,6 @@ from tuner.judging.verdict import (
     judged_for,
     overall,
 )
-from tuner.kernel.batching import warm_differs
-from tuner.kernel.default import default_configuration
-from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.plan import tensors_of
-from tuner.kernel.spec import KernelSpec
-from tuner.studies import interleaved
 from tuner.tuning.confirmation import MOVED, Confirmation, confirm, is_wrong
 
 ROUNDS, FEWEST_ROUNDS = 30, 11

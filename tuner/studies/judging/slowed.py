@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tuner.core.conditions import Mode, Regime
 from tuner.devices.base import Device
-from tuner.judging.task import Task
-from tuner.judging.verdict import Speed, Verdict
 from tuner.studies import interleaved
+from tuner.studies.judging.task import Task
+from tuner.studies.judging.verdict import Speed, Verdict
 from tuner.tuning.confirmation import ALONE_FASTER, EVENT_RESOLUTION_NS
 
 ROUNDS = 5

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.commands import assert_refused
-from tests.judging.judged import Judge, cuda, task, verdict_of
+from tests.studies.judging.judged import Judge, cuda, task, verdict_of
 from tuner.children import module_worker
 from tuner.children.module_worker import Port, Ports, ports
-from tuner.judging import modules as writing
 from tuner.kernel import modules
 from tuner.kernel.load import load_kernel
+from tuner.studies.judging import modules as writing
 
 torch = pytest.importorskip("torch")
 
