@@ -225,3 +225,33 @@ __global__ void scaled(float* a, const float* b, float* c, int n) {
     reinterpret_cast<float4*>(a)[i] = v;
 }
 """
+INDEX_FUNCTIONS = """
+template <typename I> __host__ __device__ inline I place(I z, I y, I x, I h, I w) { return (z * h + y) * w + x; }
+inline int blocks(int n, int per) { return (n + per - 1) / per; }
+__global__ void shifted(const float* a, float* b, float* first, int d, int h, int w) {
+    const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z;
+    auto at = [&](int row) { return place(z, row, x, h, w); };
+    if (x >= w || y >= h || z >= d) return;
+    b[place(z, y, x, h, w)] = a[at(y)];
+    if (x + y + z == 0) first[1] = a[0];
+}
+void run(float* a, float* b, float* c, int d, int h, int w) {
+    shifted<<<dim3(blocks(w, 32), blocks(h, 4), d), dim3(32, 4)>>>(a, b, c, d, h, w);
+}
+"""
+ONE_BLOCK = """
+__global__ void total(const float* x, float* sum) {
+    __shared__ float part[128];
+    part[threadIdx.x] = x[threadIdx.x];
+    __syncthreads();
+    if (threadIdx.x == 0) for (int i = 0; i < 128; i++) sum[0] += part[i];
+}
+"""
+KEPT = """
+__global__ void sorted_rows(const float* a, float* b, int n, int width) {
+    int row = blockIdx.y;
+    float kept[32];
+    for (int i = 0; i < width; i++) kept[i] = a[row * width + i];
+    for (int i = 0; i < width; i++) b[row * width + i] = kept[width - 1 - i];
+}
+"""

@@ -9,9 +9,12 @@ import pytest
 from tests.cli.init_sources import (
     CASTS,
     GATHER,
+    INDEX_FUNCTIONS,
     INDEX_MACROS,
+    KEPT,
     LOOP,
     MASKED,
+    ONE_BLOCK,
     PAIRS,
     PARTS,
     PLANES,
@@ -89,6 +92,12 @@ CASES = {
         ["ceil_div(w, M_TILE)", "ceil_div(h, SIZE_Y)"],
         ["M_TILE", "SIZE_Y"],
     ),
+    INDEX_FUNCTIONS: (
+        {"a": "d h w input", "b": "d h w output", "first": "2 output"},
+        ["ceil_div(w, block_x)", "ceil_div(h, block_y)", "d"],
+        ["block_x", "block_y"],
+    ),
+    ONE_BLOCK: ({"x": "128 input", "sum": "1 inout"}, ["1"], ["128"]),
     WIDE: (
         {"a": "n inout", "b": "n input", "c": "n output"},
         ["ceil_div(n, 4 * block_size)"],
@@ -127,6 +136,17 @@ def test_arrays_are_as_long_as_their_largest_index(capsys: pytest.CaptureFixture
     data, _ = init(capsys, PLANES)
     assert shapes(data) == {"p": "3 * n input", "table": "max(m, n) input", "y": "n output"}
     assert "repeat" in data["scalars"]
+
+
+def test_sizes_fit_the_arrays_of_the_code_and_the_grid(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(capsys, KEPT)
+    assert data["variants"]["main"]["constraints"] == {
+        "the code keeps width numbers in an array": "width <= 32"
+    }
+    assert data["problem"]["sizes"]["width"] == 32
+    text = "__global__ void k(float* x, int n) { int i = blockIdx.y; if (i < n) x[i] = 1; }"
+    data, _ = init(capsys, text, "--force")
+    assert (launch(data)["grid"], data["problem"]["sizes"]) == (["1", "n"], {"n": 2**15})
 
 
 def test_strides_are_rows_lengths(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ the branch is read that NVRTC would take where that is known, else the first.
 
 from __future__ import annotations
 
+import ast
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tuner.core.errors import KernelError
 from tuner.kernel.source.classes import members_of
+from tuner.kernel.source.expressions import python_of
 from tuner.kernel.source.launches import WrittenLaunch, launches_in
 from tuner.kernel.source.preprocessor import Macro, expanded, preprocessed
 from tuner.kernel.source.tree import (
@@ -141,6 +143,14 @@ class Source:
     def names(self) -> frozenset[str]:
         """All names in the code."""
         return frozenset().union(*(one.uses | one.names for one in self.items))
+
+    @functools.cached_property
+    def functions(self) -> Mapping[str, ast.expr]:
+        """Those that return an expression of their arguments, as Python's lambdas, such as ``index(i, j, width)``."""
+        trees = (
+            (one.names, python_of(next(walk(one.node, "function_definition"), None))) for one in self.items
+        )
+        return {name: tree for names, tree in trees if tree is not None for name in names}
 
     def reached(self, kernel: str = "", also: Collection[str] = ()) -> tuple[set[Item], set[str]]:
         """Return the declarations that a kernel's code needs, and all names in them; of no name what any kernel needs.

@@ -13,7 +13,7 @@ from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
 from tuner.kernel.source.accesses import Use
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
 from tuner.kernel.source.expressions import expression_text, plus, python_text, sum_of, sum_text
-from tuner.kernel.source.extents import row_lengths, unbounded
+from tuner.kernel.source.extents import most_of, of_one_block, row_lengths, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
@@ -27,6 +27,8 @@ from tuner.runtime.dtypes import DTYPES
 
 DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
 """The default of sizes, by how many of them the largest tensor has; of more, 64."""
+MOST_BLOCKS = 2**15
+"""The default of a size of which each is a block along y or z: a grid has 65535."""
 PAIRS_SIZE = 2**14
 """The default where each thread goes through all elements."""
 PER_ROW, SPARSE_ROWS = 16, "2**20"
@@ -73,7 +75,7 @@ def draft_of(
     use = CodeUse(source, kernel, names.of_problem)
     if lengths := row_lengths(names, use):
         use = CodeUse(source, kernel, names.of_problem, {}, lengths)
-    if extents := unbounded(names, use):
+    if extents := of_one_block(names, use) or unbounded(names, use):
         use = CodeUse(source, kernel, names.of_problem, extents, lengths)
     read = _Tensors(names, use)
     tensors = read.all()
@@ -82,6 +84,14 @@ def draft_of(
     filled = {one.name: tensor for one in _empty(names) if (tensor := _constant(names, one)) is not None}
     constants = {name: names.named(name.rpartition("::")[2]) for name in filled}
     launch = replace(guess.draft(), constants=constants)
+    grid = launch.grid.value if isinstance(launch.grid, Given) else launch.grid
+    for name in re.findall(r"\w+", " ".join(grid[1:])):
+        if isinstance(names.sizes.get(name), str):
+            names.sizes[name] = MOST_BLOCKS
+    for name, kept in most_of(use).items():
+        read.constraints[f"the code keeps {name} numbers in an array"] = f"{names.named(name)} <= {kept}"
+        value = names.sizes.get(names.named(name))
+        names.sizes[names.named(name)] = min(value, kept) if isinstance(value, int) else kept
     for name in guess.turns:
         tensors[name] = replace(tensors[name], role="inout")
     block = launch.block.value if isinstance(launch.block, Given) else launch.block
@@ -328,8 +338,13 @@ class _Tensors:
             *self._names.in_order(name for name in self._use.sizes if not SMALL.fullmatch(name))
         ]
         parts = {part for index in use.indices for product in index for part in product}
-        if not shape and use.added and self._names.scalars.keys() >= {*map(self._names.named, parts)}:
-            return ["1"], ""
+        if (
+            not shape
+            and (use.indices or use.added)
+            and self._names.scalars.keys() >= {*map(self._names.named, parts)}
+        ):
+            most = max((index.get((), 0) for index in use.indices), default=0)
+            return [str(most + 1)], "" if use.added or not parts else "the shape"
         if not shape:
             note = "" if len(sizes) == 1 and not parts else "the shape"
             return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), note

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import copy
 import keyword
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tuner.core.errors import KernelError
-from tuner.kernel.source.tree import expression, text_of, words
+from tuner.kernel.source.tree import expression, name_node, text_of, walk, words
 from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of
 from tuner.runtime.dtypes import ITEMSIZE
 
@@ -123,6 +124,8 @@ def _tree(node: Node | None) -> ast.expr:
                     return _ceil_div(above, below)
             name = name.lower() if name.lower() in ("min", "max") else name
             return ast.Call(ast.Name(name), given, [])
+        case "lambda_expression" | "function_definition":
+            return _function(node)
         case "sizeof_expression" if parts and (dtype := PASSED_AS.get(base_of(words(parts[0])))):
             return ast.Constant(ITEMSIZE[dtype])
         case "cast_expression" | "qualified_identifier" | "condition_clause" if parts:
@@ -136,6 +139,43 @@ def _tree(node: Node | None) -> ast.expr:
         ) if len(parts) == 1:
             return _tree(parts[0])
     raise ValueError
+
+
+def _function(node: Node) -> ast.Lambda:
+    """Return a function, or a lambda, that returns an expression of its arguments."""
+    body = node.child_by_field_name("body")
+    declarator = next(walk(node, "function_declarator", "lambda_declarator"), None)
+    given = declarator.child_by_field_name("parameters") if declarator is not None else None
+    if body is None or given is None or [one.type for one in body.named_children] != ["return_statement"]:
+        raise ValueError
+    names = [name_node(one.child_by_field_name("declarator")) for one in given.named_children]
+    arguments = [ast.arg(python_name(text_of(name))) for name in names if name is not None]
+    if len(arguments) < len(names):
+        raise ValueError
+    return ast.Lambda(
+        ast.arguments([], arguments, None, [], [], None, []), _tree(body.named_children[0].named_children[0])
+    )
+
+
+def called(tree: ast.expr | None, functions: Mapping[str, ast.expr | None]) -> ast.expr | None:
+    """Return what a call of a function by name returns; None for something else, or another function."""
+    match tree:
+        case ast.Call(func=ast.Name(id=name), args=given):
+            function = functions.get(name)
+            if isinstance(function, ast.Lambda) and len(given) == len(function.args.args):
+                values = dict(zip((one.arg for one in function.args.args), given, strict=True))
+                return with_names(function.body, values)
+    return None
+
+
+def with_names(tree: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
+    """Return an expression with others instead of names."""
+
+    class Names(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return values.get(node.id, node)
+
+    return cast("ast.expr", Names().visit(copy.deepcopy(tree)))
 
 
 def _number(text: str) -> int | float:
@@ -200,7 +240,7 @@ def sum_of(
         case ast.Constant(value=int(value)):
             return {(): int(value)} if value else {}
         case ast.Name(id=name):
-            if variables and depth and name in variables:
+            if variables and depth and name in variables and not isinstance(variables[name], ast.Lambda):
                 inner = sum_of(variables[name], variables, depth - 1)
                 return {(name,): 1} if inner is None else inner
             return {(name,): 1}
@@ -216,6 +256,8 @@ def sum_of(
             return _times(sum_of(left, variables, depth), sum_of(right, variables, depth))
         case None:
             return None
+        case ast.Call() if variables and depth and (inner_tree := called(tree, variables)) is not None:
+            return sum_of(inner_tree, variables, depth - 1)
     return {(f"({ast.unparse(tree)})",): 1}
 
 

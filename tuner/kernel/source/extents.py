@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from tuner.kernel.draft import Given
 from tuner.kernel.source.expressions import Product, Sum, names_of, sum_of
 from tuner.kernel.source.names import SourceNames, is_stride
+from tuner.kernel.source.tree import names_in, text_of, walk
 from tuner.kernel.source.use import AXES, CodeUse
 
+THREADS = 256
+"""The default of a block's, where it is the only one and nothing says how many it has."""
 BLOCKS = 1024
 """The default of a number of blocks that a loop over the grid leaves open: some eight for each multiprocessor."""
 
@@ -112,3 +115,45 @@ def _length(index: Sum, block: str, use: CodeUse) -> list[str]:
         return []
     others = [[part for part in product if part in use.sizes] for product in index]
     return [sizes[0] for sizes in others if len(sizes) == 1]
+
+
+def of_one_block(names: SourceNames, use: CodeUse) -> dict[str, str]:
+    """Return how many threads a kernel of one block has, by ``threadIdx``, where an index has that and no bound.
+
+    That is what its launch says, or a static array of one number for each thread; else the file gets a size.
+    """
+    indices = [index for pointer in use.pointers.values() for index in pointer.indices]
+    alone = any(index == {("threadIdx_x",): 1} for index in indices)
+    if not alone or any(use.uses(f"{name}.{axis}") for name in ("blockIdx", "gridDim") for axis in AXES):
+        return {}
+    shape = names.called.shape if names.called is not None else ()
+    launched = (
+        names.number(shape[1], names.called.variables)
+        if names.called is not None and len(shape) > 1
+        else None
+    )
+    threads = launched or next((most for name, most in _kept(use) if name == "threadIdx_x"), None)
+    return {
+        "threadIdx_x": str(threads) if threads else _new(names, "threads", "elements", value=Given(THREADS))
+    }
+
+
+def most_of(use: CodeUse) -> dict[str, int]:
+    """Return the most that sizes may be where the code keeps that many: ``w[k]`` of ``float w[21]``, k below K."""
+    found: dict[str, int] = {}
+    for name, most in _kept(use):
+        if (bound := use.bound(name)) in use.sizes and bound is not None:
+            found[bound] = min(most, found.get(bound, most))
+    return found
+
+
+def _kept(use: CodeUse) -> Iterator[tuple[str, int]]:
+    """Yield variables by themselves that are indices of the code's own arrays, with the arrays' extents."""
+    extents = {
+        names_in(one)[0]: use.sum(one.child_by_field_name("size"))
+        for one in walk(use.body, "array_declarator")
+    }
+    for one in walk(use.body, "subscript_expression"):
+        extent, index = extents.get(text_of(one.children[0])), use.sum(one.named_children[-1])
+        if extent is not None and set(extent) == {()} and index is not None and list(index.values()) == [1]:
+            yield from ((name, extent[()]) for (name, *others) in filter(None, index) if not others)

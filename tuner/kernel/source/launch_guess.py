@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.source.expressions import (
     Sum,
+    called,
     expression_text,
     names_of,
     python_of,
@@ -155,7 +156,7 @@ class LaunchGuess:
         threads = self._use.uses(f"threadIdx.{axis}") or self._use.uses(f"blockDim.{axis}")
         span = self._use.span(axis)
         if span is None:
-            block = self._block(axis, {}) if threads else "1"
+            block = self._use.extents.get(f"threadIdx_{axis}") or (self._block(axis, {}) if threads else "1")
             missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and not self._axes())
             return block, (missed and self._called_shape(0, axis)) or "1", missed
         factor, bound = span
@@ -330,8 +331,13 @@ def _replaced(
     """Return an expression with other names, and with values instead of names."""
 
     class Names(ast.NodeTransformer):
+        def visit_Call(self, node: ast.Call) -> ast.AST:
+            inner = called(node, values) if depth else None
+            return (inner and _replaced(inner, names, values, depth - 1)) or self.generic_visit(node)
+
         def visit_Name(self, node: ast.Name) -> ast.expr:
-            if node.id not in names and depth and (value := values.get(node.id)) is not None:
+            value = values.get(node.id)
+            if node.id not in names and depth and value is not None and not isinstance(value, ast.Lambda):
                 return _replaced(value, names, values, depth - 1) or node
             return ast.Name(names.get(node.id, node.id))
 

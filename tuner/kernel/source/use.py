@@ -56,7 +56,9 @@ class CodeUse:
         numbers = numbers_of(source, but={*self.sizes, *guarded})
         numbers |= {name: python_text(length) for name, length in lengths.items()}
         values = dict(variables_of(kernel.body))
-        self.begins = {name: python_of(value) for name, value in values.items()}
+        trees = {name: python_of(value) for name, value in values.items()}
+        numbers |= {name: tree for name, tree in trees.items() if isinstance(tree, ast.Lambda)}
+        self.begins = {name: tree for name, tree in trees.items() if not isinstance(tree, ast.Lambda)}
         """Variables with what they begin as; None for what is no expression."""
         self.first = {**numbers, **self.begins}
         changed = dict(self._changed())
@@ -277,9 +279,10 @@ def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str 
 
 
 def numbers_of(source: Source, but: Collection[str] = ()) -> dict[str, ast.expr | None]:
-    """Return the numbers that a source names, but for some."""
+    """Return the numbers that a source names, and its functions, but for some."""
     plain = {name: one.value for name, one in source.macros.items() if one.parameters is None}
-    return {name: python_of(text) for name, text in {**plain, **source.constants}.items() if name not in but}
+    numbers = {name: python_of(text) for name, text in {**plain, **source.constants}.items()}
+    return {name: tree for name, tree in {**source.functions, **numbers}.items() if name not in but}
 
 
 def number_of(written: Node | str, known: Mapping[str, ast.expr | None]) -> int | None:
