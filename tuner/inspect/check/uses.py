@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from tuner.core import paths
 from tuner.inspect.check.findings import Report
 from tuner.inspect.emulator.source import code_of
 from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.options import written_options
 from tuner.kernel.render import replaced_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
@@ -35,7 +36,7 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
         if tensor.role not in OUTPUTS and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
             report.add(("tensors", tensor.name), problem, "pass it, or leave it out")
-    words = _words(kernel, kernel.variants.values())
+    words = _words(kernel, list(kernel.variants.values()))
     used = {name for expression in kernel.reference.numpy.values() for name in expression.names}
     functions = {tensor.file for tensor in kernel.tensors.values() if tensor.function}
     functions |= {kernel.reference.python.file} if kernel.reference.python is not None else set()
@@ -97,12 +98,13 @@ def _expressions(variant: VariantSpec) -> Iterator[Expression]:
         yield from launch.expressions
 
 
-def _words(kernel: KernelSpec, variants: Iterable[VariantSpec]) -> set[str] | None:
-    """Return all words in the code of variants: of their templates, entries, and what those include.
+def _words(kernel: KernelSpec, variants: Sequence[VariantSpec]) -> set[str] | None:
+    """Return all words in the code of variants: of their options, templates, entries, and what those include.
 
     None where includes cannot be told without rendering a template.
     """
-    words: set[str] = set()
+    options = (option for variant in variants for option in written_options(kernel, variant.name))
+    words = set(re.findall(r"\w+", " ".join(options)))
     for launch in (launch for variant in variants for launch in variant.launches):
         words |= set(re.findall(r"\w+", launch.entry))
         files = code_files(kernel, launch.template)
