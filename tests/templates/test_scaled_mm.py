@@ -36,10 +36,6 @@ def chosen(variant: str, **values: Value) -> Configuration:
 
 
 ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
-    "promoted by blocks": (
-        product((150, 264, 272), "blocks"),
-        chosen("wgmma", block_m=128, block_n=128, consumers=1, stages=4, cluster_n=2),
-    ),
     "fast, warpgroups take turns": (
         product((330, 136, 272), "rows", "fast"),
         chosen("wgmma", block_m=64, block_n=96, stages=5, schedule="pingpong", cluster_m=2),
@@ -113,7 +109,6 @@ COMPILED: dict[str, tuple[int, Problem, Configuration]] = {
         product((4096, 4096, 4096), "rows", "fast"),
         chosen("wgmma", block_m=128, block_n=256, stages=4, cluster_m=2),
     ),
-    "on Ada": (89, product((512, 512, 512), "blocks"), chosen("mma_sync")),
 }
 
 
