@@ -1,5 +1,5 @@
 """Gradients of the built-in kernels but gemm, by torch's own operations: what has an element expression, and what works
-on rows, is computed once more by them, in float32."""
+on rows, is computed once more by them, in float32; products in their own dtype."""
 
 from __future__ import annotations
 

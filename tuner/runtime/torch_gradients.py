@@ -136,24 +136,9 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_OF_TORCH = "abs sqrt exp log tanh erf sigmoid sin cos maximum minimum where relu clamp"
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{
-        name: getattr(torch, name)
-        for name in (
-            "abs",
-            "sqrt",
-            "exp",
-            "log",
-            "tanh",
-            "erf",
-            "sigmoid",
-            "sin",
-            "cos",
-            "maximum",
-            "minimum",
-        )
-    },
-    **{name: getattr(torch, name) for name in ("where", "relu", "clamp")},
+    **{name: getattr(torch, name) for name in _OF_TORCH.split()},
     "silu": torch.nn.functional.silu,
     "gelu": torch.nn.functional.gelu,
     "gelu_tanh": functools.partial(torch.nn.functional.gelu, approximate="tanh"),
