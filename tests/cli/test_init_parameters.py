@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.init_sources import SELECTED, SPARSE, VOLUME, init, launch
+from tests.cli.init_sources import SELECTED, SPARSE, VOLUME, init, launch, shapes
 from tests.commands import said_by
 from tuner.kernel.source.device_part import needed_part
 
@@ -188,3 +188,48 @@ def test_a_class_of_functions_is_passed_as_the_source_launches_it(capsys: pytest
     Path("none.cu").write_text(text.partition("template <typename T> void")[0])
     said = said_by(capsys, "init", "none.cu")
     assert (said.code, "typename F of joined" in said.err) == (2, True)
+
+
+def test_structs_are_words_and_a_missing_type_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    struct Body { double mass; float at[3]; char kind; };
+    struct Limits { float low; int most; };
+    __constant__ Limits limits;
+    __global__ void fall(Body* bodies, const vertex_t* of, vertex_t count, real_t g) {
+        vertex_t i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < count) bodies[of[i]].at[2] -= g * limits.low;
+    }
+    """
+    data, said = init(capsys, text)
+    assert data["tensors"]["bodies"] == {"shape": ["count", "6"], "dtype": "uint32", "role": "inout"}
+    assert data["tensors"]["limits"] == {"shape": ["2"], "dtype": "uint32"}
+    assert (data["tensors"]["of"]["dtype"], data["scalars"]["g"]["dtype"]) == ("int32", "float32")
+    assert data["problem"]["options"] == {"vertex_t": ["int"], "real_t": ["float"]}
+    assert said.err.count("as words of struct") == 2
+
+
+def test_void_is_what_the_code_casts_it_to_and_vectors_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    __global__ void k(const void* x, void* __restrict__ y, int n) {
+        const int i = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+        if (i < n) *reinterpret_cast<float4*>((float*)y + i) = *(const float4 *)&((const float*)x)[i];
+    }
+    """
+    data, _ = init(capsys, text)
+    assert shapes(data) == {"x": "n input", "y": "n output"}
+    assert data["variants"]["main"]["constraints"] == {"n is a whole number of vectors": "n % 4 == 0"}
+    assert launch(data)["grid"] == ["ceil_div(n, 4 * block_size)"]
+
+
+def test_a_source_of_windows_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sizes.h").write_bytes(b"\xef\xbb\xbf#define WIDTH 4\r\nstruct Box { explicit Box(int); };\r\n")
+    text = """\ufeff#ifdef __CUDACC__
+    #include "sizes.h"
+    #endif
+    __global__ void k(float* x, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) x[WIDTH * i] = 0;
+    }
+    """
+    data, _ = init(capsys, text.replace("\n", "\r\n"))
+    assert shapes(data) == {"x": "n 4 output"}

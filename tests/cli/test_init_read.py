@@ -376,35 +376,3 @@ int main() {
     assert (data["problem"]["sizes"], data["scalars"]["span_by"]["value"]) == ({"span_n": 4096}, 1.5)
     source = said_by(capsys, "render", "kernel.toml").out
     assert "float twice" in source and "main()" not in source and "#define TILE" not in source
-
-
-def test_structs_are_words_and_a_missing_type_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
-    text = """
-    struct Body { double mass; float at[3]; char kind; };
-    struct Limits { float low; int most; };
-    __constant__ Limits limits;
-    __global__ void fall(Body* bodies, const vertex_t* of, vertex_t count, real_t g) {
-        vertex_t i = blockIdx.x * blockDim.x + threadIdx.x;
-        if (i < count) bodies[of[i]].at[2] -= g * limits.low;
-    }
-    """
-    data, said = init(capsys, text)
-    assert data["tensors"]["bodies"] == {"shape": ["count", "6"], "dtype": "uint32", "role": "inout"}
-    assert data["tensors"]["limits"] == {"shape": ["2"], "dtype": "uint32"}
-    assert (data["tensors"]["of"]["dtype"], data["scalars"]["g"]["dtype"]) == ("int32", "float32")
-    assert data["problem"]["options"] == {"vertex_t": ["int"], "real_t": ["float"]}
-    assert said.err.count("as words of struct") == 2
-
-
-def test_a_source_of_windows_is_read(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("sizes.h").write_bytes(b"\xef\xbb\xbf#define WIDTH 4\r\nstruct Box { explicit Box(int); };\r\n")
-    text = """\ufeff#ifdef __CUDACC__
-    #include "sizes.h"
-    #endif
-    __global__ void k(float* x, int n) {
-        int i = blockIdx.x * blockDim.x + threadIdx.x;
-        if (i < n) x[WIDTH * i] = 0;
-    }
-    """
-    data, _ = init(capsys, text.replace("\n", "\r\n"))
-    assert shapes(data) == {"x": "n 4 output"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tuner.children.headers import headers_of
 from tuner.children.nvrtc import compile_source
 from tuner.kernel.source.device_part import device_part
 
@@ -70,3 +71,23 @@ def test_a_source_without_host_code_stays_as_it_is(program: str) -> None:
 def test_damaged_programs_are_read_to_their_end(cut: int, program: str) -> None:
     damaged = f"<<<{program[:cut]}{program[cut + 2 :]}"
     assert device_part(damaged).count("\n") == damaged.count("\n")
+
+
+def test_code_around_torch_is_left_out() -> None:
+    text = """
+    #include <torch/extension.h>
+    #define BIND(kind, type) \\
+      void relu_##kind(torch::Tensor x) { relu<<<1, 256>>>(x.data_ptr(), x.numel()); }
+    __global__ void relu(const void* in, half* out, int n) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) out[i] = __hmax(__float2half(0.0f), static_cast<const half*>(in)[i]);
+    }
+    BIND(f16, torch::kHalf)
+    BIND(
+        f32, torch::kFloat32)
+    PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("relu", &relu_f16); }
+    """
+    part = device_part(text, "relu")
+    assert part.count("\n") == text.count("\n") and "#define BIND(kind, type)" in part
+    assert "torch::kHalf" not in part and "PYBIND" not in part
+    assert compile_source(part, "relu", "sm_90", headers=headers_of(part, ())).cubin

@@ -48,6 +48,9 @@ _HOSTS_OF_CUDA = re.compile(
     cuda(?:_runtime|_runtime_api|_profiler_api|_occupancy)?\.h|cudaProfiler\.h|device_launch_parameters\.h|nvrtc\.h|nvml\.h
     |cu(?:blas|blas_v2|blasLt|blasXt|fft|fftXt|rand|solver\w*|sparse|dnn)\.h|nccl\.h|nvToolsExt\w*\.h|nvtx3/\w+\.h(?:pp)?
     |(?:\w+/)*(?:helper_(?:cuda|functions|string|timer|image|cuda_drvapi|gl|cusolver)|exception)\.h
+    # of libraries around kernels: of torch, and of programs that show, test or read
+    |(?:torch|ATen|c10|pybind11|opencv2|boost|gtest|gmock|benchmark|nlohmann|fmt|spdlog|GL|GLFW|SDL2?|gflags|glog)/.*
+    |Python\.h|cuda_gl_interop\.h|hip/hip_runtime\.h
     # of CUB: what launches kernels
     |cub/device/.*|cub/util_allocator\.cuh
     # of C++, without which its other headers do: <random> has a name block_size, which may be a parameter's macro
@@ -57,6 +60,8 @@ _HOSTS_OF_CUDA = re.compile(
     re.VERBOSE,
 )
 """The same, and empty for a compiler of the host, too, which lacks those of CUDA and of its samples."""
+_TORCH = re.compile(r"(?:torch|ATen|c10)/")
+"""Headers that have those of CUDA's types of 16 bits."""
 _CUB = "cub/cub.cuh"
 _HEAVY = re.compile(r"cub/|cuda/|thrust/|cooperative_groups")
 """Headers that take a second and more. They come before the macros of a kernel's parameters: one has a variable
@@ -202,6 +207,8 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
     given = {name: "" for name in names if _is_the_hosts(name, code, cuda)}
     if _CUB in names and (text := _device_part_of_cub(cuda)):
         given[_CUB] = text
+    if of_torch := [name for name in given if _TORCH.match(name)]:
+        given[of_torch[0]] = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
     if "cuda.h" in names:
         given |= {"stdlib.h": "", "stdint.h": _lines(name for name in _declarations() if "int" in name)}
     large = [name for name in names if name not in given or given[name]]

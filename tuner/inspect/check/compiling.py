@@ -275,7 +275,10 @@ def _location(
 def _with_remedy(text: str) -> str:
     """Return a compiler's message, with what to do about a header that is not there."""
     if re.match(r'identifier "\w+" is undefined', text):
-        return f"{text}; if it is a value to tune, add it to parameters; if it is the problem's, to options, or pass it"
+        return (
+            f"{text}; if it is a value to tune, add it to parameters; if it is the problem's, to options, or pass it; "
+            "if another file declares it, include that"
+        )
     if "device-side kernel launch" in text:
         return f"{text}: NVRTC compiles no kernel that launches kernels"
     missing = _NO_HEADER.match(text)

@@ -31,6 +31,8 @@ class Use:
     passed: bool = False
     """Whether a function gets it: what that does is not looked at."""
     indices: list[Sum] = field(default_factory=list)
+    lanes: int = 1
+    """The most elements that a cast takes at once: 4 of ``float4``."""
     limits: str = ""
     """Of an array of indices: the array that it selects from."""
 
@@ -123,6 +125,7 @@ class Accesses:
                 self._occurrence(address, moved or alias)
                 return
             use.indices += [moved[1]] if moved is not None else []
+            use.lanes = max(use.lanes, alias[2])
             self._access(around, use)
             return
         called = receiver_of(node)
@@ -133,6 +136,7 @@ class Accesses:
         if loads:
             use.read = True
         elif stored:
+            use.lanes = max(use.lanes, alias[2])
             self._access(around, use)
         elif called:
             if called.startswith("atomic"):

@@ -10,7 +10,13 @@ from pathlib import Path
 
 from tuner.kernel.headers import with_own_headers
 from tuner.kernel.source.declarations import Source, read_declarations
-from tuner.kernel.source.preprocessor import MAX_SOURCE_BYTES, blank, preprocessed, uncommented
+from tuner.kernel.source.preprocessor import (
+    MAX_SOURCE_BYTES,
+    blank,
+    preprocessed,
+    uncommented,
+    without_launches,
+)
 from tuner.kernel.source.tree import entry_name
 
 _HAS_HOST_CODE = re.compile(r"<<<|\bmain\s*\(")
@@ -38,6 +44,7 @@ def needed_part(text: str, entry: str = "") -> str:
     arguments = re.findall(r"[A-Za-z_]\w*", re.sub(r"\{\{.*?\}\}", "", entry.removeprefix(entry_name(entry))))
     also = source.names if in_header else source.skipped.union(arguments)
     kept, _ = source.reached(entry_name(entry), also)
+    text = without_launches(text, source.macros)
     at, parts = 0, list[str]()
     plain = preprocessed(text).text.encode()
     for item in source.items:

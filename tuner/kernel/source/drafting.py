@@ -321,6 +321,9 @@ class _Tensors:
         if whole and extents[-1] == whole[2]:
             extents = [*extents[:-2], whole[1]]
             self.constraints[f"{whole[1]} is a whole number of vectors"] = f"{whole[1]} % {whole[2]} == 0"
+        elif extents[-1] in self._names.sizes and use.lanes > 1 and not self._use.inner:
+            of_vectors = f"{extents[-1]} is a whole number of vectors"
+            self.constraints.setdefault(of_vectors, f"{extents[-1]} % {use.lanes} == 0")
         role, init, more = self._role_of(one, use)
         if (each := self._offsets.get(one.name)) is not None:
             init, more = (

@@ -18,7 +18,7 @@ from tuner.kernel.source.expressions import DEPTH, python_of
 from tuner.kernel.source.launches import WrittenLaunch, parts_of
 from tuner.kernel.source.parameters import is_block, is_size
 from tuner.kernel.source.tree import code, head_of, names_in, walk
-from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter
+from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
 from tuner.kernel.source.use import number_of, numbers_of
 from tuner.kernel.toml.table import is_name, name_for
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
@@ -31,16 +31,6 @@ _NO_SIZE = re.compile(
 )
 _STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?|\w*(stride|pitch)\w*")
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
-NO_TEXTURES = (
-    "let the kernel read the array by a pointer, const T* __restrict__: the tuner has no texture objects"
-)
-STRUCTS = (
-    "write its file yourself: a struct by value is an argument { fields = [...] }, its members in order; "
-    "or let tuner.Kernel write it, which takes one of NumPy's"
-)
-OF_STRUCTS = (
-    "write its file yourself: an array of structs is a tensor of their words, such as uint32 of shape [n, 3]"
-)
 LEAST_SIZE = 64
 """A macro of at least so much is taken for a size that the source fixes."""
 
@@ -104,7 +94,7 @@ class SourceNames:
         """Those that may be none."""
         self._take_template()
         self._take_macros(undefined)
-        parameters = tuple(replace(one, type=self.as_passed(one.type)) for one in kernel.parameters)
+        parameters = tuple(replace(one, type=self.as_passed(self._cast(one))) for one in kernel.parameters)
         self.structs = {one.name: one.type.base for one in kernel.parameters if self.of_words(one.type)}
         """Arrays of structs that are tensors of words, with the struct."""
         self.kernel = replace(kernel, parameters=parameters)
@@ -249,6 +239,18 @@ class SourceNames:
         )
         return replace(kind, base=base, lanes=lanes)
 
+    def _cast(self, one: Parameter) -> CType:
+        """Return a parameter's type: of ``void*`` what the code casts it to first."""
+        if (one.type.base, one.type.pointers) != ("void", 1):
+            return one.type
+        kind = r"(?:const )?(\w[\w ]*?)(?: const)? ?\* ?"
+        found = re.search(
+            rf"(?:\({kind}\) ?|<{kind}> ?\( ?){one.name}\b", code(self.kernel.body).replace("< ", "<")
+        )
+        return replace(
+            one.type, base=vector_of(base_of((found[1] or found[2]).split()))[0] if found else "void"
+        )
+
     def is_empty(self, kind: CType) -> bool:
         """Return whether a type by value is a class without data, as a functor's: one byte of nothing."""
         return not kind.pointers and self.source.structs.get(self.classes.get(kind.text, kind.text)) == ()
@@ -379,9 +381,7 @@ class SourceNames:
         for one in self.kernel.parameters:
             if not (self.dtype(one.type) if one.type.pointers else self.named(one.name) in numbers):
                 problem = f"{where}: {one.name} of {name} is {one.type.text}, which the tuner cannot pass"
-                texture = one.type.base.startswith(("cudaTexture", "cudaSurface"))
-                remedy = OF_STRUCTS if one.type.pointers else STRUCTS
-                raise KernelError(problem, NO_TEXTURES if texture else remedy)
+                raise KernelError(problem, remedy_for(one.type))
         if not any(one.type.pointers for one in self.kernel.parameters):
             problem = f"{where}: {name} takes no array, so it has no result to compare"
             raise KernelError(problem, "let it write into an array that it is given")

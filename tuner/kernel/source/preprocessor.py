@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.core.errors import KernelError
@@ -104,7 +104,17 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
     defaults = {name for name in marks if re.search(rf"\b{re.escape(name)}\b", code)}  # not those of headers
     for name, macro in macros.items():
         macros[name] = replace(macro, guarded=name in macro.unless or not defaults.isdisjoint(macro.unless))
+    plain = without_launches(plain, macros)
     return Preprocessed(plain, macros, frozenset(branches.asked), frozenset(words))
+
+
+def without_launches(text: str, macros: Mapping[str, Macro]) -> str:
+    """Return a text with spaces instead of calls of macros that launch: they make code of the host, often functions."""
+    names = [one.name for one in macros.values() if one.parameters is not None and "<<<" in one.value]
+    if not names:
+        return text
+    calls = rf"(?<!define )\b(?:{'|'.join(names)})\s*{_CALL}"
+    return re.sub(calls, lambda match: blank(match[0]), text)
 
 
 def expanded(source: Preprocessed) -> str:

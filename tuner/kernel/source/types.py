@@ -76,6 +76,25 @@ class CType:
         )
 
 
+def remedy_for(kind: CType) -> str:
+    """Return what to do about a parameter that no launch can pass."""
+    if "{{" in kind.text:
+        return "give a source without Jinja's {{ }}, or write its file yourself"
+    if kind.base.startswith(("cudaTexture", "cudaSurface")):
+        return "let the kernel read the array by a pointer, const T* __restrict__: the tuner has no texture objects"
+    if kind.pointers > 1:
+        return "let the kernel take one array and find its rows by offsets: nothing fills an array with addresses"
+    if kind.pointers:
+        return (
+            "write its file yourself: any pointer is a tensor of what it points to, and structs are their words, such"
+            " as uint32 of shape [n, 3]"
+        )
+    return (
+        "write its file yourself: a struct by value is an argument { fields = [...] }, its members in order; "
+        "or let tuner.Kernel write it, which takes one of NumPy's"
+    )
+
+
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of a kernel, or a member of a class; one without a name has that of its place, ``argument3``."""

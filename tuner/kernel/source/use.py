@@ -70,7 +70,7 @@ class CodeUse:
         self.bounds: dict[str, Sum] = {name: {(size,): 1} for name, size in extents.items()}
         self.again = {name for name, how in self._changed() if how == "=" and name in self.begins}
         """Variables that are set to something else than they begin as."""
-        self._inner: set[int] = set()
+        self.inner: set[int] = set()
         """Where comparisons stand that leave out elements at the beginning or the end."""
         for name, bound in self._comparisons():
             self.bounds.setdefault(name, bound)
@@ -99,9 +99,7 @@ class CodeUse:
                 continue
             head = range(one.start_byte, then.start_byte)
             test = one.child_by_field_name("condition") if one.type == "if_statement" else None
-            if not any(walk(test, "subscript_expression")) and not any(
-                place in head for place in self._inner
-            ):
+            if not any(walk(test, "subscript_expression")) and not any(place in head for place in self.inner):
                 continue
             first = next(iter(then.named_children), then) if then.type == "compound_statement" else then
             if first.type == "return_statement":
@@ -150,10 +148,10 @@ class CodeUse:
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
                     constant = high.get((), 0) - low.get((), 0)
-                    self._inner |= {one.start_byte} if constant < 0 else set()
+                    self.inner |= {one.start_byte} if constant < 0 else set()
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
                 elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):
-                    self._inner |= (
+                    self.inner |= (
                         {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
                     )  # i >= 2
 
