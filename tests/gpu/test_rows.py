@@ -65,10 +65,11 @@ def test_softmax_of_special_rows_is_torchs(
             db = tmp_path / f"{variant.name}{number}.db"
             store_winners(db, kernel, [(problem, configuration)], device.gpu)
             found = tuner.load("softmax", db=db)(x)
-            bound = 2.0 * torch.finfo(x.dtype).eps if dtype != "float32" else 1e-5
+            bound = 2.0 * torch.finfo(x.dtype).eps if dtype != "float32" else 2e-5
             tiny = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
+            least = 2e-5 if op == "log_softmax" else 2 * tiny  # the logarithm of a share of nearly 1
             torch.testing.assert_close(
-                found.double(), expected.to(x.dtype).double(), rtol=bound, atol=2 * tiny, equal_nan=True
+                found.double(), expected.to(x.dtype).double(), rtol=bound, atol=least, equal_nan=True
             )
 
 
