@@ -21,7 +21,7 @@ BATCHES, ALL_NS = 6, 3e8
 ASKING_NS = 5e5
 """In each batch, of asking and waiting."""
 REST = 2.0
-"""Pause before a batch, as a multiple of the one before: under load a card lowers its clocks."""
+"""Pause before a batch, as a multiple of the one before: under load a GPU lowers its clocks."""
 FACTOR = 1.35
 """Times as long as reported a call may take by this clock: under a power cap it takes up to 28 % longer
 (:data:`tuner.gpu.timing.REST_FACTOR`)."""
