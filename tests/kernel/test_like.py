@@ -81,7 +81,9 @@ def test_a_variant_like_another_is_what_it_would_be_written_out(tmp_path: Path) 
 
 def test_all_is_taken_over_also_from_a_variant_further_on_in_the_file(tmp_path: Path) -> None:
     text = '[variants.again]\nlike = "more"\n[variants.more]\nlike = "plain"\nparameters.items.default = 2\n'
+    text += 'requires = "n > 1"\n[variants.any]\nlike = "more"\nrequires = false\n'
     variants = kernel_with(tmp_path, text).variants
+    assert variants["again"].requires and variants["any"].requires is None
     assert variants["again"].parameters["items"].default == variants["more"].parameters["items"].default == 2
     assert variants["plain"].parameters["items"].default == 1
     assert variants["again"].parameters["items"].values == variants["plain"].parameters["items"].values
@@ -100,6 +102,7 @@ def test_all_is_taken_over_also_from_a_variant_further_on_in_the_file(tmp_path: 
         ("[variants.other]\nlike = 5", ("variants: other: like = 5 is not text",)),
         ('[variants.other]\nlike = "plain"\nconstraints."few" = false', ("'few' = false drops", "few items")),
         ('[variants.other]\nlike = "plain"\nparameters.item = false', ("'item' = false drops", "items")),
+        ('[variants.other]\nlike = "plain"\nrequires = false', ("other: requires = false drops",)),
         (
             '[variants.a]\nlike = "plain"\nparameters.items.default = 2\n'
             '[variants.b]\nlike = "a"\nparameters.items.values = [1]',

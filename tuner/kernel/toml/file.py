@@ -243,6 +243,9 @@ def _chain(name: str, variants: Mapping[str, Table], complete: Mapping[str, Any]
 def _merged(base: Mapping[str, Any], own: Table) -> dict[str, Any]:
     """Return a variant with what it takes over."""
     whole = {**base, **{key: value for key, value in own.data.items() if key != "like"}}
+    if whole.get("requires") is False:
+        own.require("requires", base, "requires = false drops what is not taken over")
+        del whole["requires"]
     for key in BY_NAME:
         taken, given = base.get(key, {}), own.data.get(key, {})
         if isinstance(taken, dict) and isinstance(given, dict) and (taken or given):
