@@ -255,3 +255,12 @@ __global__ void sorted_rows(const float* a, float* b, int n, int width) {
     for (int i = 0; i < width; i++) b[row * width + i] = kept[width - 1 - i];
 }
 """
+DIVIDED = """
+__global__ void losses(const float* logits, const int* targets, float* loss, int B, int T, int V) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= B * T) return;
+    int b = i / T, t = i % T;
+    const float* row = logits + b * T * V + t * V;
+    loss[b * T + t] = -row[targets[b * T + t]];
+}
+"""

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.init_sources import (
     CASTS,
+    DIVIDED,
     GATHER,
     INDEX_FUNCTIONS,
     INDEX_MACROS,
@@ -98,6 +99,11 @@ CASES = {
         ["block_x", "block_y"],
     ),
     ONE_BLOCK: ({"x": "128 input", "sum": "1 inout"}, ["1"], ["128"]),
+    DIVIDED: (
+        {"logits": "B T V input", "targets": "B T input {'uniform': [0, 'V - 1']}", "loss": "B T output"},
+        ["ceil_div(B * T, block_size)"],
+        ["block_size"],
+    ),
     WIDE: (
         {"a": "n inout", "b": "n input", "c": "n output"},
         ["ceil_div(n, 4 * block_size)"],

@@ -82,6 +82,8 @@ def test_code_around_torch_is_left_out() -> None:
       int i = blockIdx.x * blockDim.x + threadIdx.x;
       if (i < n) out[i] = __hmax(__float2half(0.0f), static_cast<const half*>(in)[i]);
     }
+    void done(cublasStatus_t status, int line) { exit(line); }
+    #define done(status) { done((status), __LINE__); }
     BIND(f16, torch::kHalf)
     BIND(
         f32, torch::kFloat32)

@@ -221,7 +221,7 @@ class _Reader:
 
     def __init__(self, macros: Mapping[str, Macro]) -> None:
         self.macros = macros
-        self._called = {name for name, macro in macros.items() if macro.parameters}
+        self._called = frozenset(name for name, macro in macros.items() if macro.parameters)
         self.aliases = {
             name: one.value
             for name, one in macros.items()
@@ -271,10 +271,12 @@ class _Reader:
                 self.constants[names_in(one)[0]] = code(value)
         by_symbol = {"extern", '"C"', "__device__"} <= marks  # a program may look for it
         kept = function is None and (by_symbol or getattr(whole.parent, "type", "") == "ERROR")
-        declared = frozenset() if kept else _declared(node) - self._called
-        self.items.append(
-            Item(whole, declared, "__global__" in marks, function is not None and not marks & _OF_DEVICE)
-        )
+        plain = function is not None and not marks & _OF_DEVICE
+        typed = (
+            plain and head and head[0] not in self._called
+        )  # a function of a macro's name, not a macro's call
+        declared = frozenset() if kept else _declared(node) - (frozenset() if typed else self._called)
+        self.items.append(Item(whole, declared, "__global__" in marks, plain))
         self.launches += launches_in(node) if function is not None else ()
 
     def _expanded(self, word: str) -> list[str]:

@@ -85,9 +85,12 @@ def draft_of(
     constants = {name: names.named(name.rpartition("::")[2]) for name in filled}
     launch = replace(guess.draft(), constants=constants)
     grid = launch.grid.value if isinstance(launch.grid, Given) else launch.grid
-    for name in re.findall(r"\w+", " ".join(grid[1:])):
-        if isinstance(names.sizes.get(name), str):
-            names.sizes[name] = MOST_BLOCKS
+    for axis, text in enumerate(grid):
+        large = {name for name in re.findall(r"\w+", text) if isinstance(names.sizes.get(name), str)}
+        if axis or len(large) > 1:
+            names.sizes |= dict.fromkeys(
+                large, DEFAULT_SIZES.get(len(large), 64) if len(large) > 1 else MOST_BLOCKS
+            )
     for name, kept in most_of(use).items():
         read.constraints[f"the code keeps {name} numbers in an array"] = f"{names.named(name)} <= {kept}"
         value = names.sizes.get(names.named(name))
@@ -281,7 +284,10 @@ class _Tensors:
                 self._tensors[self._names.named(one.name)] = self._tensor(one, shapes[one.name], left)
         for name, use in self._use.pointers.items():
             if use.limits:
-                most = f"{self._tensors[self._names.named(use.limits)].shape[0]} - 1"
+                of = [*self._use.pointers[use.limits].indices]
+                inner = any("[" in part for index in of for one in index if len(one) == 1 for part in one)
+                shape = self._tensors[self._names.named(use.limits)].shape
+                most = f"{shape[-1 if inner else 0]} - 1"
                 selects = self._names.named(name)
                 self._tensors[selects] = replace(self._tensors[selects], init={"uniform": [0, most]})
         if all(tensor.role == "input" for tensor in self._tensors.values()) and self._tensors:

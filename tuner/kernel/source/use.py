@@ -206,7 +206,8 @@ class CodeUse:
         return [outermost, *reversed(extents)]
 
     def _varies(self, name: str) -> bool:
-        return name in self.bounds or name in self.begins or "Idx_" in name or "[" in name or "%" in name
+        known = re.search(r"Idx_|\[|%|//", name) is not None
+        return known or name in self.bounds or name in self.begins
 
     def bound(self, name: str) -> str | None:
         """Return the extent of the problem that a variable stays below; None where the code does not say."""
@@ -214,6 +215,10 @@ class CodeUse:
             return sum_text({product: factor for product, factor in self.bounds[name].items() if factor})
         if match := re.fullmatch(r"\(.* % (\w+)\)", name):
             return match[1] if match[1] in self.sizes else None
+        if match := re.fullmatch(r"\((\w+) // (.+)\)", name):
+            over, by = self.bounds.get(match[1], {}), sum_of(python_text(match[2])) or {}
+            if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
+                return _quotient(*over.items(), *by.items())
         return None
 
     def depends_on(self, size: str) -> bool:
