@@ -192,7 +192,8 @@ def test_a_class_of_functions_is_passed_as_the_source_launches_it(capsys: pytest
 
 def test_structs_are_words_and_a_missing_type_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:
     text = """
-    struct Body { double mass; float at[3]; char kind; };
+    #define AXES 3
+    struct Body { double mass; float at[AXES]; char kind; };
     struct Limits { float low; int most; };
     __constant__ Limits limits;
     __global__ void fall(Body* bodies, const vertex_t* of, vertex_t count, real_t g) {

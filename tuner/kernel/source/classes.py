@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,9 @@ def words_of(members: Sequence[Parameter]) -> tuple[str, int]:
     return ("unsigned int", end // 4) if end % 4 == 0 else ("unsigned char", end)
 
 
-def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[Parameter, ...] | None:
+def members_of(
+    node: Node, type_of: Callable[[Sequence[str]], CType], numbers: Mapping[str, str]
+) -> tuple[Parameter, ...] | None:
     """Return a class's numbers, those of an array or a vector one by one, if they lie as C has them without it.
 
     None of a class without data, as functors are. Not known where a class has something else, or a vector with a gap
@@ -37,6 +39,7 @@ def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[P
     Args:
         node: declares the class.
         type_of: tells what the words of a type stand for.
+        numbers: texts of those that have names, which extents may be.
     """
     body = node.child_by_field_name("body")
     if body is None or any(walk(node, *_LAID_OUT_OTHERWISE)):
@@ -53,7 +56,7 @@ def members_of(node: Node, type_of: Callable[[Sequence[str]], CType]) -> tuple[P
             return None
         at, least, most = round_up(at, item), max(least, item), max(most, aligned)
         for one in declarators:
-            name, extents = name_node(one), [text_of(size) for size in extents_of(one)]
+            name, extents = name_node(one), [numbers.get(of := text_of(size), of) for size in extents_of(one)]
             plain = one.type in ("field_identifier", "array_declarator") and all(map(str.isdecimal, extents))
             if name is None or not plain or at % aligned:
                 return None

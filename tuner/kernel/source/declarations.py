@@ -311,7 +311,8 @@ class _Reader:
 
     def _class(self, name: str, node: Node) -> None:
         if node.child_by_field_name("body") is not None:
-            self.structs[name] = members_of(node, self.type_of)
+            fixed = {of: one.value for of, one in self.macros.items() if not one.guarded}
+            self.structs[name] = members_of(node, self.type_of, {**fixed, **self.constants})
 
     def _alias(self, name: str, text: str) -> None:
         if is_type(text):
