@@ -15,7 +15,7 @@ from pathlib import Path
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 SOURCE = str(Path(__file__).parents[1])
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -28,7 +28,7 @@ def test_ctrl_c_once(tmp_path: Path) -> None:
     began = time.monotonic()
     fake.interrupt()
     said = fake.ends()
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 60.0
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
     last = said.err.strip().splitlines()[-1]
@@ -55,7 +55,7 @@ def test_ctrl_c_once(tmp_path: Path) -> None:
 def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     database = tmp_path / "results" / "tuning.db"
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", sleep_s=3.0)
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", sleep_s=300.0)
     deadline = time.monotonic() + 60.0
     while not attempts_in(database) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -64,7 +64,7 @@ def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
     began = time.monotonic()
     fake.interrupt()
     said = fake.ends()
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 100.0  # a measurement takes 300
     assert said.code == 130, said.err
     assert "Traceback" not in said.err
     assert_no_process_left(fake.mark)

@@ -79,7 +79,7 @@ def test_typed_messages_arrive_as_they_were(tmp_path: Path, monkeypatch: pytest.
             Line([Point(1e22, Path("y")), Point(np.float64(0.5), Path())]),
         ):
             child.send(message)
-            assert child.receive(20.0) == message
+            assert child.receive(100.0) == message
     finally:
         child.kill()
 
@@ -99,7 +99,7 @@ def test_malformed_message_is_a_death_that_names_the_path(
     body = f"import time\npipe = ParentPipe(ANYTHING)\npipe.send({sent!r})\ntime.sleep(1000)"
     child = child_of(tmp_path, monkeypatch, body, TYPED)
     with pytest.raises(ChildDied, match=f"killed after nonsense: .*{said}"):
-        child.receive(20.0)
+        child.receive(100.0)
     assert gone(child.pid)
     child.kill()
 
@@ -109,7 +109,7 @@ def test_bytes_that_are_no_message_are_a_death(tmp_path: Path, monkeypatch: pyte
         tmp_path, monkeypatch, "import os, time; os.write(1, b'\\x01\\0\\0\\0\\xc1'); time.sleep(99)"
     )
     with pytest.raises(ChildDied, match="killed after nonsense"):
-        child.receive(20.0)
+        child.receive(100.0)
     child.kill()
 
 
@@ -118,7 +118,7 @@ def test_nothing_is_read_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.Mo
     body = "import os, time; os.write(1, b'\\xff\\xff\\xff\\xff' + bytes(1000)); time.sleep(1000)"
     child = child_of(tmp_path, monkeypatch, body)
     with pytest.raises(ChildDied, match="killed after nonsense: a message of 4294967295 bytes"):
-        child.receive(20.0)
+        child.receive(100.0)
     assert gone(child.pid)
     child.kill()
 
@@ -130,7 +130,7 @@ def test_child_reads_nothing_beyond_the_limit(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(
         ChildDied, match=r"exit status 1: msgspec\.DecodeError: a message of 4294967295 bytes"
     ):
-        child.receive(20.0)
+        child.receive(100.0)
     child.kill()
 
 
@@ -146,7 +146,7 @@ def test_message_that_cannot_be_written_costs_the_child_nothing(
         with pytest.raises(UnsendableError, match="a message of 20"):
             child.send({"text": "x" * 2000})
         child.send({"text": "y"})
-        assert child.receive(20.0) == {"got": {"text": "y"}}
+        assert child.receive(100.0) == {"got": {"text": "y"}}
     finally:
         child.kill()
 
@@ -156,7 +156,7 @@ def test_messages_go_both_ways_whatever_is_printed(tmp_path: Path, monkeypatch: 
     try:
         for text in ("a", "é" * 10, "x" * 3_000_000):
             child.send({"text": text})
-            assert child.receive(20.0) == {"got": {"text": text}}
+            assert child.receive(100.0) == {"got": {"text": text}}
         assert child.receive(0.01) is None
     finally:
         assert child.kill()
@@ -166,11 +166,11 @@ def test_messages_go_both_ways_whatever_is_printed(tmp_path: Path, monkeypatch: 
 def test_death_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = child_of(tmp_path, monkeypatch, "raise SystemExit('the disk is on fire')")
     with pytest.raises(ChildDied, match=r"exit status 1: the disk is on fire"):
-        child.receive(20.0)
+        child.receive(100.0)
     child.kill()
     child = child_of(tmp_path, monkeypatch, "import os; os.kill(os.getpid(), 11)")
     with pytest.raises(ChildDied, match="killed by SIGSEGV") as caught:
-        child.receive(20.0)
+        child.receive(100.0)
     assert caught.value.max_rss_bytes > 1 << 20
     child.kill()
 
@@ -187,10 +187,10 @@ def test_what_it_said_before_it_died_is_read_first(tmp_path: Path, monkeypatch: 
         """,
     )
     time.sleep(0.3)
-    assert child.receive(20.0) == {"word": 1}
-    assert child.receive(20.0) == {"word": 2}
+    assert child.receive(100.0) == {"word": 1}
+    assert child.receive(100.0) == {"word": 2}
     with pytest.raises(ChildDied, match="exit status 3"):
-        child.receive(20.0)
+        child.receive(100.0)
     with pytest.raises(ChildDied, match="exit status 3"):  # asked again it says the same
         child.send({"more": "x" * 100_000})
     child.kill()
@@ -199,7 +199,7 @@ def test_what_it_said_before_it_died_is_read_first(tmp_path: Path, monkeypatch: 
 def test_half_a_message_is_a_death(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = child_of(tmp_path, monkeypatch, "import os; os.write(1, b'\\xff\\x00\\x00\\x00{\"a\"')")
     with pytest.raises(ChildDied, match="exit status 0"):
-        child.receive(20.0)
+        child.receive(100.0)
     child.kill()
 
 
@@ -209,7 +209,7 @@ def test_child_that_closes_its_pipe_and_lives_on_is_killed(
     monkeypatch.setattr("tuner.core.processes.EXIT_S", 0.2)
     child = child_of(tmp_path, monkeypatch, "import os, time; os.close(1); time.sleep(1000)")
     with pytest.raises(ChildDied, match="killed by SIGKILL"):
-        child.receive(20.0)
+        child.receive(100.0)
     assert child.kill()
     assert gone(child.pid)
 
@@ -225,7 +225,7 @@ def test_killing_takes_grandchildren_along(tmp_path: Path, monkeypatch: pytest.M
         time.sleep(1000)
         """,
     )
-    word = child.receive(20.0)
+    word = child.receive(100.0)
     assert word is not None
     assert alive(word["pid"])
     assert child.kill()
@@ -235,10 +235,10 @@ def test_killing_takes_grandchildren_along(tmp_path: Path, monkeypatch: pytest.M
 def test_ctrl_c_is_the_parents_to_act_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = child_of(tmp_path, monkeypatch, ECHO)
     child.send({})
-    assert child.receive(20.0) == {"got": {}}
+    assert child.receive(100.0) == {"got": {}}
     os.kill(child.pid, signal.SIGINT)
     child.send({})
-    assert child.receive(20.0) == {"got": {}}
+    assert child.receive(100.0) == {"got": {}}
     child.kill()
 
 
@@ -283,7 +283,7 @@ def test_many_open_files_do_not_matter(tmp_path: Path, monkeypatch: pytest.Monke
     try:
         child = child_of(tmp_path, monkeypatch, ECHO)
         child.send({"a": 1})
-        assert child.receive(20.0) == {"got": {"a": 1}}
+        assert child.receive(100.0) == {"got": {"a": 1}}
         child.kill()
     finally:
         for descriptor in files:
@@ -295,7 +295,7 @@ def test_text_that_is_none_is_escaped(tmp_path: Path, monkeypatch: pytest.Monkey
     """A file's name need not be text; an error that quotes it must come through all the same."""
     child = child_of(tmp_path, monkeypatch, MIRROR, Channel(Line, Line))
     child.send(Line([Point(1.0, Path("p"), ("caf\udce9",))]))
-    assert child.receive(10.0) == Line([Point(1.0, Path("p"), ("caf\\udce9",))])
+    assert child.receive(100.0) == Line([Point(1.0, Path("p"), ("caf\\udce9",))])
     child.kill()
 
 
@@ -314,7 +314,7 @@ def test_a_child_starts_no_blas_threads(tmp_path: Path, monkeypatch: pytest.Monk
         monkeypatch.delenv(variable, raising=False)
     child = child_of(tmp_path, monkeypatch, THREADS)
     child.send({})
-    assert child.receive(20.0) == {"threads": 1}
+    assert child.receive(100.0) == {"threads": 1}
     child.kill()
 
 
@@ -362,10 +362,10 @@ def test_what_a_child_prints_is_read_in_pieces_and_its_end_is_kept(
         sys.exit(3)
         """,
     )
-    used, left = child.receive(60.0), child.receive(10.0)
+    used, left = child.receive(100.0), child.receive(100.0)
     assert used is not None and used["cpu_s"] < 10.0
     with pytest.raises(ChildDied, match=r"^exit status 3: the end$"):
-        child.receive(20.0)
+        child.receive(100.0)
     child.kill()
     assert left is not None
     os.kill(left["left"], signal.SIGKILL)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.devices.fake_measuring import log, log_into, starts
+from tests.devices.fake_measuring import limit_the_first_start, log, log_into, starts
 from tests.faults.fake_worker import REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, configuration, scale_kernel, write_kernel
@@ -23,7 +23,6 @@ from tuner.core.conditions import Mode
 from tuner.core.errors import DeviceError
 from tuner.core.files import TEMPORARY
 from tuner.core.model import Configuration, Problem, Status, Trial
-from tuner.devices import guard as guard_module
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import read_kernel
@@ -428,7 +427,7 @@ def test_race_that_has_not_begun_is_tried_again(
 ) -> None:
     prepared(device, tmp_path)
     os.kill(starts(tmp_path)[0], signal.SIGSTOP)
-    monkeypatch.setattr(guard_module, "START_S", 0.7)
+    limit_the_first_start(tmp_path, monkeypatch)
     found = device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))
     assert found.timed[0].samples_ns and not found.failures
 

@@ -63,12 +63,12 @@ class Fake:
             text=True,
         )
 
-    def ends(self, timeout_s: float = 60.0) -> Said:
+    def ends(self, timeout_s: float = 120.0) -> Said:
         out, err = self.process.communicate(timeout=timeout_s)
         return Said(self.process.returncode, out, err)
 
     def wait_for_trials(self, database: Path, count: int) -> None:
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 120.0
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
                 pytest.fail(f"it ended: {self.ends()}")
@@ -91,7 +91,7 @@ def attempts_in(database: Path) -> int:
 
 def _rows_in(database: Path, table: str) -> int:
     try:
-        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)
+        connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=60)
         try:
             return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
         finally:
@@ -101,7 +101,7 @@ def _rows_in(database: Path, table: str) -> int:
 
 
 def assert_no_process_left(mark: str) -> None:
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + 60.0
     while (left := [pid for pid in marked(mark) if alive(pid)]) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not left

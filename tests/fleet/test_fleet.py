@@ -98,10 +98,10 @@ def test_heartbeats_say_whether_the_measuring_process_works(monkeypatch: pytest.
     serving.start()
     for working in (False, True, False):
         device.working = working
-        while said.get(timeout=10) != Alive(working):
+        while said.get(timeout=100) != Alive(working):
             pass
     told.put(None)
-    serving.join(timeout=10)
+    serving.join(timeout=100)
     assert not serving.is_alive()
 
 

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from tests.fleet.answering import RUN, Answering, Fleet
 from tuner.core.model import Run, RunOptions
 from tuner.database.database import Database
-from tuner.fleet import cards
+from tuner.fleet import cards, head
 from tuner.fleet.head import Head
 from tuner.fleet.messages import Alive, Calls, Event, SearcherGone, TaskFailed
 from tuner.fleet.remote import call_of
 from tuner.kernel.roofline import ARCHITECTURES
+
+
+@pytest.fixture
+def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two looks at the head's clock 0.1 s pass at most, however long the machine stands still."""
+    last = now = time.monotonic()
+
+    def monotonic() -> float:
+        nonlocal last, now
+        before, last = last, time.monotonic()
+        now += min(last - before, 0.1)
+        return now
+
+    for module in (cards, head):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
 
 
 def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) -> None:
@@ -205,6 +221,7 @@ def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> N
     assert len(fleet.seen.results) == 3
 
 
+@pytest.mark.usefixtures("steady_clock")
 @pytest.mark.parametrize("lives", [False, True])
 def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
     database: Database, monkeypatch: pytest.MonkeyPatch, lives: bool
@@ -237,6 +254,7 @@ def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
     assert len(fleet.seen.results) == 2
 
 
+@pytest.mark.usefixtures("steady_clock")
 @pytest.mark.parametrize("hangs", ["starting", "preparing"])
 @pytest.mark.parametrize("devices", [1, 2])
 def test_a_preparation_that_hangs_goes_on_elsewhere_or_anew(
@@ -258,6 +276,7 @@ def test_a_preparation_that_hangs_goes_on_elsewhere_or_anew(
     assert any("no progress for 0.3 s" in text for text in fleet.seen.texts)
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_a_preparation_whose_measuring_process_works_is_left_alone(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,6 +297,7 @@ def test_a_preparation_whose_measuring_process_works_is_left_alone(
     assert len(fleet.seen.results) == 1
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_a_searcher_that_waited_for_its_turn_has_not_stalled(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +317,7 @@ def test_a_searcher_that_waited_for_its_turn_has_not_stalled(
     assert len(fleet.seen.results) == 2 and not fleet.seen.texts
 
 
+@pytest.mark.usefixtures("steady_clock")
 def test_a_device_whose_searchers_stall_is_left_out(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

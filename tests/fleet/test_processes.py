@@ -127,7 +127,7 @@ def test_an_ended_tuner_leaves_no_process_and_goes_on(kernel: Path, tmp_path: Pa
     children = family(tuner.pid)
     assert len(children) > 4  # searchers, compilers, measuring processes
     os.kill(tuner.pid, number)
-    output, _ = tuner.communicate(timeout=20)
+    output, _ = tuner.communicate(timeout=100)
     assert gone(children), output
     assert tuner.returncode == (-9 if number == signal.SIGKILL else 130), output
     before = measured(tmp_path)

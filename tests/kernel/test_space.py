@@ -277,9 +277,9 @@ def test_restricted_to_a_recording():
 
 def test_a_million_points_in_seconds():
     spec = variant("v", {f"p{i}": [1, 2, 3, 4, 5, 6, 7, 8] for i in range(7)}, ["p0 * p1 <= 32"])
-    start = time.perf_counter()
+    start = time.process_time()
     space = build(spec)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert len(space) > 1_000_000
     assert not space.sampled
     assert len(np.unique(space.variants[0].matrix @ 8 ** np.arange(7))) == len(space)

@@ -20,8 +20,8 @@ from tests.fork_server import ForkedPopen
 from tuner.database.database import Database
 from tuner.tuning.loop import MAX_ATTEMPTS
 
-WITHIN_S = 10.0
-"""Twice what is promised, for a machine that runs other tests; ``scripts/chaos.py signals`` holds it to 5 s."""
+WITHIN_S = 50.0
+"""For a machine that stands still for half a minute; ``scripts/chaos.py signals`` holds it to the 5 s promised."""
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def command(kernel: Path) -> list[str]:
 @contextmanager
 def locked(database: Path) -> Iterator[None]:
     """Lock a database as another writer does."""
-    with closing(sqlite3.connect(database, isolation_level=None, timeout=10)) as other:
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=60)) as other:
         other.execute("BEGIN EXCLUSIVE")
         yield
 
