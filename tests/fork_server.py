@@ -141,12 +141,22 @@ class Server:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._asked = 0
 
     def fork(self, request: Mapping[str, Any], streams: Sequence[int]) -> int:
-        """Return the number of a new process."""
+        """Return the number of a new process.
+
+        A signal's exception can end a call before its answer has come: the next one takes that child for no one's.
+        """
         with self._lock:
-            socket.send_fds(self._connection, [json.dumps(request).encode()], streams)
-            number = int(self._connection.recv(32))
+            self._asked += 1
+            socket.send_fds(self._connection, [f"{self._asked} {json.dumps(request)}".encode()], streams)
+            answered = number = 0
+            while answered != self._asked:
+                if answered and number > 0:
+                    os.kill(number, signal.SIGKILL)
+                    os.waitpid(number, 0)
+                answered, number = map(int, self._connection.recv(64).split())
         if number < 0:
             raise OSError("no process can be forked")
         return number
@@ -219,12 +229,12 @@ def _serve(connection: socket.socket) -> NoReturn:
         reading, writing = os.pipe()
         number = _clone()
         if number == 0:
-            _become(json.loads(message), streams)
+            _become(json.loads(message.partition(b" ")[2]), streams)
         for descriptor in (writing, *streams):
             os.close(descriptor)
         os.read(reading, 1)  # closed by the fork once it can be told by its mark, and killed with its session
         os.close(reading)
-        connection.send(str(number).encode())
+        connection.send(message.partition(b" ")[0] + b" " + str(number).encode())
 
 
 def _clone() -> int:

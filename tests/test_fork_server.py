@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import fork_server
 from tests.faults.command_line import assert_no_process_left
 from tests.faults.killing import marked
 from tests.faults.processes import gone
@@ -92,3 +95,14 @@ def test_what_was_forked_otherwise_starts_processes_of_its_own() -> None:
         code = ForkedPopen([sys.executable, "-c", "import sys; sys.exit(7)"]).wait(60)
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_an_answer_that_was_not_waited_for_is_not_the_next_ones() -> None:
+    """As an exception of a signal leaves it."""
+    command = [sys.executable, "-c", "import os; print(os.getpid())"]
+    server = fork_server._server(os.environ.get("LD_LIBRARY_PATH", ""))
+    request = {"command": command, "folder": "/", "environment": dict(os.environ), "new_session": False}
+    server._asked += 1
+    socket.send_fds(server._connection, [f"{server._asked} {json.dumps(request)}".encode()], [0, 1, 2])
+    with ForkedPopen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.communicate()[0] == f"{process.pid}\n"
