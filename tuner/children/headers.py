@@ -37,7 +37,8 @@ _HOSTS = re.compile(
     # of C and of the system
     |(?:assert|complex|ctype|dirent|dlfcn|errno|fcntl|fenv|float|getopt|inttypes|libgen|limits|locale|malloc|math|memory
     |omp|pthread|sched|semaphore|setjmp|signal|stdalign|stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|string
-    |strings|tgmath|time|unistd|wchar|x86intrin|immintrin|values|mpi|windows)\.h|sys/\w+\.h|bits/stdc\+\+\.h
+    |strings|tgmath|time|unistd|wchar|x86intrin|immintrin|values|mpi|windows|glob|netdb|poll|regex|termios)\.h
+    |(?:sys|arpa|net|netinet|linux)/\w+\.h|bits/stdc\+\+\.h
     """,
     re.VERBOSE,
 )
