@@ -73,9 +73,10 @@ def test_damaged_programs_are_read_to_their_end(cut: int, program: str) -> None:
     assert device_part(damaged).count("\n") == damaged.count("\n")
 
 
-def test_code_around_torch_is_left_out() -> None:
+@pytest.mark.parametrize("header", ["torch/extension.h", "cublas_v2.h"])
+def test_code_around_torch_is_left_out(header: str) -> None:
     text = """
-    #include <torch/extension.h>
+    #include <HEADER>
     #define BIND(kind, type) \\
       void relu_##kind(torch::Tensor x) { relu<<<1, 256>>>(x.data_ptr(), x.numel()); }
     __global__ void relu(const void* in, half* out, int n) {
@@ -89,6 +90,7 @@ def test_code_around_torch_is_left_out() -> None:
         f32, torch::kFloat32)
     PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("relu", &relu_f16); }
     """
+    text = text.replace("HEADER", header)
     part = device_part(text, "relu")
     assert part.count("\n") == text.count("\n") and "#define BIND(kind, type)" in part
     assert "torch::kHalf" not in part and "PYBIND" not in part

@@ -61,7 +61,7 @@ _HOSTS_OF_CUDA = re.compile(
     re.VERBOSE,
 )
 """The same, and empty for a compiler of the host, too, which lacks those of CUDA and of its samples."""
-_TORCH = re.compile(r"(?:torch|ATen|c10)/")
+_WITH_HALVES = re.compile(r"(?:torch|ATen|c10)/.*|cu(?:blas\w*|fftXt|solver\w*|sparse|dnn)\.h")
 """Headers that have those of CUDA's types of 16 bits."""
 _CUB = "cub/cub.cuh"
 _HEAVY = re.compile(r"cub/|cuda/|thrust/|cooperative_groups")
@@ -208,8 +208,8 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
     given = {name: "" for name in names if _is_the_hosts(name, code, cuda)}
     if _CUB in names and (text := _device_part_of_cub(cuda)):
         given[_CUB] = text
-    if of_torch := [name for name in given if _TORCH.match(name)]:
-        given[of_torch[0]] = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
+    if with_halves := [name for name in given if _WITH_HALVES.fullmatch(name)]:
+        given[with_halves[0]] = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
     if "cuda.h" in names:
         given |= {"stdlib.h": "", "stdint.h": _lines(name for name in _declarations() if "int" in name)}
     large = [name for name in names if name not in given or given[name]]
