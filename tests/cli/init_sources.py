@@ -151,6 +151,11 @@ __global__ void add(const float* a, const float* b, float* c) {
     c[i] = a[i] + b[i];
 }
 """
+NO_VARIABLE = """
+__global__ void twice(const float* a, float* b) {
+    b[blockIdx.x * 256 + threadIdx.x] = 2 * a[blockIdx.x * 256 + threadIdx.x];
+}
+"""
 WHOLE_TILES = """
 __global__ void flip(const float* in, float* out, int width, int height) {
     int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 8 + threadIdx.y;

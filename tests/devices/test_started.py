@@ -79,7 +79,7 @@ def test_where_cuda_does_not_start_behind_landlock_the_rest_of_the_jail_stays(
             assert lent is not device and lent.gpu == device.gpu
             assert "NO_DEVICE" in lent.notes[-1]
             lent.calibration = None
-            lent.calibrate()  # which nobody else believes
+            lent.calibrate()  # which no other process takes over
             assert lent.known_calibration() is None and device.known_calibration() is not None
         monkeypatch.setenv("FAKE_START", "die_locked_once")  # an accident, no fault of Landlock's
         with isolated(device, [tmp_path]) as lent:

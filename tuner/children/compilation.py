@@ -32,7 +32,7 @@ class RenderRequest(Message, frozen=True):
     candidate: str = ""
     """What computes the kernel in place of its variants (:mod:`tuner.kernel.candidates`); empty for these."""
     listing: bool = False
-    """Give PTX and barriers, too, and no plan: to read the code, not for tuning. The cache has neither."""
+    """Whether PTX and barriers are returned, too, and no plan: for reading the code; the cache has neither."""
 
 
 class SourceRequest(Message, frozen=True):

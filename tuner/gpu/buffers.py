@@ -236,7 +236,7 @@ class ProblemData:
                 self.put(tensor, encoded(contents[tensor.name], tensor.dtype))
 
     def put(self, tensor: Buffer, host: npt.NDArray[Any]) -> None:
-        """Give an input or inout another content, as it lies in memory, in all copies."""
+        """Overwrite an input or inout, in all copies, with a content as it lies in memory."""
         copies = range(1, self.copies if tensor.role == "input" else 1)
         for address in (self.first(tensor), *(self.address(tensor.name, number) for number in copies)):
             check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))

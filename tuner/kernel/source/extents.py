@@ -45,7 +45,9 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
                     BLOCKS, "blocks: what each computes by itself depends on a block's size", gap=True
                 )
                 found[block] = _new(names, "blocks", "grid_blocks", f"blocks_{axis}", value=given)
-        elif not re.search(rf"\b({'|'.join(variables)})\b ?[<>]|[<>]=? ?({'|'.join(variables)})\b", use.code):
+        elif variables and not re.search(
+            rf"\b({'|'.join(variables)})\b ?[<>]|[<>]=? ?({'|'.join(variables)})\b", use.code
+        ):
             lengths = [size for index in starts[axis] for size in _length(index, block, use)]
             passed = [size for size in names.in_order(use.sizes) if not use.depends_on(size)]
             known = [size for size in (*lengths, *passed) if size not in found.values()]

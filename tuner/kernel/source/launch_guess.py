@@ -165,7 +165,9 @@ class LaunchGuess:
             return block, blocks, False
         covered = self._names.text(sum_text(factor)).replace(f"blockDim_{axis}", block)
         known = self._known(expression_text(python_text(covered)))
-        bound = self._unbound(axis) if bound is None else bound
+        whole = False  # whether a block computes a whole row of a tensor, whose number of rows is all that is open
+        if bound is None and (bound := self._unbound(axis)) is not None:
+            whole = any([bound, known] == tensor.shape for tensor in self._tensors.values())
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
         bound = self._with_numbers(expression_text(python_text(self._names.text(bound))) or bound)
@@ -173,7 +175,7 @@ class LaunchGuess:
             of_block = f"({known})" if re.search(r"\W", known) else known
             self.constraints[f"{bound} is a whole number of blocks"] = f"{bound} % {of_block} == 0"
         covering, launched = (
-            bound if known == "1" else f"ceil_div({bound}, {known})",
+            bound if whole or known == "1" else f"ceil_div({bound}, {known})",
             self._called_shape(0, axis),
         )
         fixed = re.fullmatch(r"(?:(\d+) \* )?(sm_count)(?: \* (\d+))?|(\d+)", launched or "")

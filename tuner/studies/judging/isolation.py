@@ -33,7 +33,7 @@ def imported(file: Path) -> list[Path]:
     found: dict[Path, None] = {}
     waiting = [file] if file.suffix == ".py" else []
     while waiting:
-        with suppress(OSError, SyntaxError, ValueError):  # whoever runs it says so
+        with suppress(OSError, SyntaxError, ValueError):  # running it says so
             for node in ast.walk(ast.parse(waiting.pop().read_bytes())):
                 names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
