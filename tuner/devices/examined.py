@@ -117,7 +117,7 @@ class ExaminedGuard(Guard):
         super()._put(pending)
 
     def _begin(self, pending: Pending, setup: Setup) -> None:
-        """Have the referee set up; then the process, which gets neither reference nor seed."""
+        """Set up the referee, then the process, which gets neither reference nor seed."""
         self._full = structs.replace(setup, exchange=self._exchange, batch=Batch(1, 1), timed=False)
         self._waiting, answered = True, pending.done
         known = setup.problem.reference
@@ -236,7 +236,7 @@ class ExaminedGuard(Guard):
         return answer
 
     def _objection(self, seen: _Seen, least: int, times_ns: Sequence[float]) -> tuple[Status, str]:
-        """Say what speaks against an answer by which all is well.
+        """Return what speaks against an answer by which all is well.
 
         Args:
             seen: what was seen.

@@ -61,7 +61,7 @@ class Pacing:
         return Paced(self._calls, launches)
 
     def objection(self, time_ns: float, tensors: Sequence[Buffer], gpu: Gpu) -> str:
-        """Say that a call takes longer by this clock than is reported; empty if it does not.
+        """Return how much longer a call takes by this clock than is reported; empty if it does not.
 
         Args:
             time_ns: as reported.

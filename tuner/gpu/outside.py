@@ -79,7 +79,7 @@ class Outside:
         self._data, self._exchange, self._ask = data, Exchange(file, data), ask
 
     def check(self, copy: int = 0) -> Verification:
-        """Have the outputs compared as they are now, in one copy of the tensors."""
+        """Return what the referee says of the outputs as they are now, in one copy of the tensors."""
         for tensor in self._data.outputs:
             self._exchange.leave(tensor, self._data.address(tensor.name, copy))
         told = self._ask(Compare())
