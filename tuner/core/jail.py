@@ -1,7 +1,8 @@
 """Locks this process in, for good, before it imports code that somebody else wrote.
 
-Landlock leaves it libraries and named files to read and one folder to write to; seccomp takes away the network, other
-processes' memory and forks; limits bound memory and files. What this system does not offer is said, and left out.
+Landlock leaves it libraries and named files to read and one folder to write to; seccomp takes away the network, forks,
+and other processes' memory, signals to them and their limits; limits bound memory and files. What this system does not
+offer is said, and left out.
 """
 
 from __future__ import annotations
@@ -42,17 +43,31 @@ _CREATE, _ADD, _RESTRICT, _BENEATH = 444, 445, 446, 1
 _NET_VERSION, _SCOPE_VERSION = 4, 6
 _KEPT = 1 << 2 | 1 << 14
 """Rights that root keeps: to read files of another owner, and to lock memory; not to look into other processes."""
-_BY_LANDLOCK = "files, signals to other processes, their memory in /proc"
+_BY_LANDLOCK = "files, memory of other processes in /proc"
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 
 _SYSCALLS = {
-    "x86_64": (0xC000003E, 41, 56, (42, 101, 310, 311, 109, 112, 57, 165, 166, 272, 308, 321, 298, 250, 248)),
-    "aarch64": (0xC00000B7, 198, 220, (203, 117, 270, 271, 154, 157, 40, 39, 97, 268, 280, 241, 219, 217)),
+    "x86_64": (
+        (0xC000003E, 41, 56, 302, 72, 16),
+        (62, 200, 234, 129, 297),
+        (42, 101, 310, 311, 109, 112, 57, 165, 166, 272, 308, 321, 298, 250, 248),
+    ),
+    "aarch64": (
+        (0xC00000B7, 198, 220, 261, 25, 29),
+        (129, 130, 131, 138, 240),
+        (203, 117, 270, 271, 154, 157, 40, 39, 97, 268, 280, 241, 219, 217),
+    ),
 }
-"""AUDIT_ARCH, socket, clone, and what fails always: connect, ptrace, process_vm_readv and _writev, setpgid and setsid
-(the whole group is killed in the end), fork, mount, umount, unshare, setns, bpf, perf_event_open, keys."""
-_EVERYWHERE = 425, 434, 438, 440
-"""io_uring_setup, which can open sockets, pidfd_open, pidfd_getfd, process_madvise."""
+"""AUDIT_ARCH, socket, clone, prlimit64, fcntl, ioctl; kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo; what fails
+always: connect, ptrace, process_vm_readv and _writev, setpgid and setsid (the whole group is killed in the end), fork,
+mount, umount, unshare, setns, bpf, perf_event_open, keys."""
+_EVERYWHERE = 424, 425, 434, 438, 440
+"""pidfd_send_signal, which takes a folder of ``/proc``, io_uring_setup, which can open sockets, pidfd_open, pidfd_getfd,
+process_madvise."""
+_OWNERS = 8, 10, 15
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX: who is sent which signal when a file is ready. No library of those here asks for it."""
+_ASKED = 0x8901, 0x8902, 0x5412
+"""FIOSETOWN and SIOCSPGRP, the same of sockets; TIOCSTI, which types on the user's terminal."""
 _CLONE3, _CLONE_VM, _AF_UNIX = 435, 0x100, 1
 _LOAD, _EQUAL, _ABOVE, _BITS, _RETURN, _X32 = 0x20, 0x15, 0x35, 0x45, 0x06, 1 << 30
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
@@ -184,14 +199,13 @@ def _landlock(
         _allow(libc, rules, shared, _READ | _WRITE)
     for path in (one for name in DEVICES for one in Path("/dev").glob(name)):
         _allow(libc, rules, path, handled & ~_EXECUTE)
-    # The driver writes to its process's own entries, or says CUDA_ERROR_OPERATING_SYSTEM (seen with 580.159).
-    _allow(libc, rules, Path("/proc/self"), read | _WRITE)
+    # The driver opens an entry of its own process with O_TRUNC; without both rights, cuInit says
+    # CUDA_ERROR_OPERATING_SYSTEM (580.159 on Linux 6.18). It needs no other rule than these to make a context.
+    _allow(libc, rules, Path("/proc/self"), (read | _WRITE | _TRUNCATE) & handled)
     _allow(libc, rules, folder, handled & ~_IOCTL)
     if libc.syscall(_RESTRICT, rules, 0):
         yield f"{_BY_LANDLOCK} (Landlock refuses)"
     os.close(rules)
-    if version < _SCOPE_VERSION:
-        yield "signals to other processes (Landlock is too old)"
 
 
 def _allow(libc: ctypes.CDLL, rules: int, path: Path, rights: int) -> None:
@@ -207,9 +221,10 @@ def _allow(libc: ctypes.CDLL, rules: int, path: Path, rights: int) -> None:
 
 def _seccomp(libc: ctypes.CDLL) -> Iterator[str]:
     if platform.machine() not in _SYSCALLS:
-        yield f"network (no filter for {platform.machine()})"
+        yield f"network, forks, signals to other processes (no filter for {platform.machine()})"
         return
-    architecture, socket, clone, denied = _SYSCALLS[platform.machine()]
+    (architecture, socket, clone, limit, fcntl, ioctl), signals, denied = _SYSCALLS[platform.machine()]
+    own = os.getpid()
     code = [
         (_LOAD, 0, 0, 4),  # the architecture; another one's calls have other numbers
         (_EQUAL, 1, 0, architecture),
@@ -220,10 +235,11 @@ def _seccomp(libc: ctypes.CDLL) -> Iterator[str]:
         (_EQUAL, 0, 1, _CLONE3),  # whose flags are in memory: the C library takes clone instead
         (_RETURN, 0, 0, _ERRNO | _ENOSYS),
         *_refused((*denied, *_EVERYWHERE)),
-        (_EQUAL, 0, 3, socket),
-        (_LOAD, 0, 0, 16),
-        (_EQUAL, 4, 0, _AF_UNIX),
-        (_RETURN, 0, 0, _ERRNO | _EACCES),
+        *_branch(socket, 0, (_AF_UNIX,), _ALLOW, _ERRNO | _EACCES),
+        *(step for number in signals for step in _branch(number, 0, (own,), _ALLOW, _ERRNO | _EPERM)),
+        *_branch(limit, 0, (0, own), _ALLOW, _ERRNO | _EPERM),
+        *_branch(fcntl, 1, _OWNERS, _ERRNO | _EPERM, _ALLOW),
+        *_branch(ioctl, 1, _ASKED, _ERRNO | _EPERM, _ALLOW),
         (_EQUAL, 0, 2, clone),
         (_LOAD, 0, 0, 16),
         (_BITS, 0, 1, _CLONE_VM),  # threads, and vfork, behind which a program follows
@@ -234,10 +250,23 @@ def _seccomp(libc: ctypes.CDLL) -> Iterator[str]:
     held = ctypes.create_string_buffer(program)
     header = struct.pack("<HxxxxxxQ", len(code), ctypes.addressof(held))
     if libc.prctl(_PR_SET_SECCOMP, _FILTER, header, 0, 0):
-        yield "network and forks (no seccomp)"
+        yield "network, forks, signals to other processes (no seccomp)"
 
 
-def _refused(numbers: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+Step = tuple[int, int, int, int]
+"""Of a filter: what it does, how many it leaves out where that is so and where not, and a number."""
+
+
+def _branch(number: int, argument: int, values: Sequence[int], among: int, else_: int) -> Iterator[Step]:
+    """Answer a call by whether an argument, its lower half, is among some values."""
+    yield (_EQUAL, 0, len(values) + 3, number)
+    yield (_LOAD, 0, 0, 16 + 8 * argument)
+    yield from ((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values))
+    yield (_RETURN, 0, 0, else_)
+    yield (_RETURN, 0, 0, among)
+
+
+def _refused(numbers: Sequence[int]) -> Iterator[Step]:
     for number in numbers:
         yield (_EQUAL, 0, 1, number)
         yield (_RETURN, 0, 0, _ERRNO | _EPERM)
