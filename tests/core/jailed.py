@@ -31,7 +31,13 @@ def called(name: str, *arguments: int | ctypes.Array[ctypes.c_char] | None) -> N
         raise OSError(ctypes.get_errno(), name)
 
 
-CALLS = {"tkill": (200, 130), "tgkill": (234, 131), "sigqueue": (129, 138), "to a thread": (297, 240), "pidfd": (424,) * 2}
+CALLS = {
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "sigqueue": (129, 138),
+    "to a thread": (297, 240),
+    "pidfd": (424,) * 2,
+}
 INFO = ctypes.create_string_buffer((-1).to_bytes(12, "little", signed=True), 128)
 """A siginfo_t of SI_QUEUE, as which any process may send one."""
 

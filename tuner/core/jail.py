@@ -58,14 +58,14 @@ _SYSCALLS = {
         (203, 117, 270, 271, 154, 157, 40, 39, 97, 268, 280, 241, 219, 217),
     ),
 }
-"""AUDIT_ARCH, socket, clone, prlimit64, fcntl, ioctl; kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo; what fails
-always: connect, ptrace, process_vm_readv and _writev, setpgid and setsid (the whole group is killed in the end), fork,
-mount, umount, unshare, setns, bpf, perf_event_open, keys."""
+"""AUDIT_ARCH, socket, clone, prlimit64, fcntl, ioctl; kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo; what always
+fails: connect, ptrace, process_vm_readv and _writev, setpgid and setsid (the whole group is killed in the end),
+fork, mount, umount, unshare, setns, bpf, perf_event_open, keys."""
 _EVERYWHERE = 424, 425, 434, 438, 440
-"""pidfd_send_signal, which takes a folder of ``/proc``, io_uring_setup, which can open sockets, pidfd_open, pidfd_getfd,
-process_madvise."""
+"""pidfd_send_signal, which takes a folder of ``/proc``, io_uring_setup, which can open sockets, pidfd_open,
+pidfd_getfd, process_madvise."""
 _OWNERS = 8, 10, 15
-"""F_SETOWN, F_SETSIG, F_SETOWN_EX: who is sent which signal when a file is ready. No library of those here asks for it."""
+"""F_SETOWN, F_SETSIG, F_SETOWN_EX: who is sent which signal when a file is ready; no library asks for it."""
 _ASKED = 0x8901, 0x8902, 0x5412
 """FIOSETOWN and SIOCSPGRP, the same of sockets; TIOCSTI, which types on the user's terminal."""
 _CLONE3, _CLONE_VM, _AF_UNIX = 435, 0x100, 1
