@@ -11,6 +11,7 @@ import pytest
 import tuner
 from tests.stored_winners import store_defaults, store_winners
 from tests.templates.sources import GENERATIONS, compiled
+from tuner.core.errors import CompileError
 from tuner.core.model import Configuration
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
@@ -19,7 +20,7 @@ from tuner.kernel.space import SearchSpace
 
 torch = pytest.importorskip("torch")
 KERNELS = ("softmax", "norm", "gated", "cross_entropy", "quantize")
-CONFIGURATIONS = 6
+CONFIGURATIONS = 3
 _LENGTH = {"quantize": "groups"}
 
 
@@ -60,17 +61,26 @@ def test_softmax_of_special_rows_is_torchs(
     problem = kernel.problem({"rows": 8, "columns": columns}, {"": dtype}, {"op": op})
     for variant in kernel.usable_variants(problem, device.gpu)[0]:
         [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant.name]).variants
-        for number, row in enumerate(rng.sample(range(len(space)), min(CONFIGURATIONS, len(space)))):
+        held = 0
+        for number, row in enumerate(rng.sample(range(len(space)), min(2 * CONFIGURATIONS, len(space)))):
             configuration: Configuration = space.configuration(row)
             db = tmp_path / f"{variant.name}{number}.db"
             store_winners(db, kernel, [(problem, configuration)], device.gpu)
-            found = tuner.load("softmax", db=db)(x)
+            try:
+                found = tuner.load("softmax", db=db)(x)
+            except CompileError as error:  # too many registers, which a search would have refused as well
+                assert "does not hold" in str(error)
+                continue
+            held += 1
             bound = 2.0 * torch.finfo(x.dtype).eps if dtype != "float32" else 2e-5
             tiny = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
             least = 2e-5 if op == "log_softmax" else 2 * tiny  # the logarithm of a share of nearly 1
             torch.testing.assert_close(
                 found.double(), expected.to(x.dtype).double(), rtol=bound, atol=least, equal_nan=True
             )
+            if held == CONFIGURATIONS:
+                break
+        assert held
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
