@@ -123,6 +123,10 @@ def _batched(a: Any, b: Any) -> Any:
     return a @ b.transpose(1, 2)
 
 
+def _biased(a: Any, b: Any, bias: Any) -> Any:
+    return torch.baddbmm(bias, a, b, beta=2, alpha=0.5)
+
+
 def _of_columns(x: Any) -> Any:
     return torch.amax(x, 0)
 
@@ -277,6 +281,12 @@ def cases(
         OperatorCase(
             "bmm", {"batch": 2, **gemm}, ((2, m, k), (2, columns, k)), _batched, (k, columns, m),
             [{"layout": "nt", "broadcast": "none"}], name="batch of products",
+        )
+    )  # fmt: skip
+    result.append(
+        OperatorCase(
+            "baddbmm", {"batch": 2, **gemm}, ((2, m, k), (2, k, columns), (2, 1, columns)), _biased,
+            (k + 2, columns, m, m), [{"op": "alpha * x + beta * bias"}], name="batch with a bias",
         )
     )  # fmt: skip
     pair = ((n,), (n,))

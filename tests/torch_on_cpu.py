@@ -40,6 +40,14 @@ def bmm(tensors: Mapping[str, Any], layout: str, **_: Any) -> None:
     tensors["c"].copy_(a.double() @ b.double())
 
 
+def baddbmm(tensors: Mapping[str, Any], op: str, layout: str, **scalars: Any) -> None:
+    assert layout == "nn"
+    x = tensors["a"].double() @ tensors["b"].double()
+    tensors["c"].copy_(
+        _element(op, {**tensors, "x": x}, **{k: v for k, v in scalars.items() if k != "broadcast"})
+    )
+
+
 def linear(tensors: Mapping[str, Any], op: str, **scalars: Any) -> None:
     x = tensors["a"].double() @ tensors["b"].double()
     tensors["c"].copy_(_element(op, {**tensors, "x": x}, **scalars))

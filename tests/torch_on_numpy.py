@@ -25,6 +25,9 @@ def torch_on_numpy() -> SimpleNamespace:
     def addmm(c: Any, x: Any, y: Any, *, out: Any) -> None:
         np.add(x @ y, c, out=out)
 
+    def baddbmm(c: Any, x: Any, y: Any, *, beta: float, alpha: float, out: Any) -> None:
+        np.add(alpha * (x @ y), beta * c, out=out)
+
     def reduction(function: Any) -> Any:
         def reduce(x: Any, dim: int, *, keepdim: bool = False, dtype: Any = None, out: Any = None) -> Any:
             more = {} if dtype is None else {"dtype": dtype}
@@ -46,6 +49,7 @@ def torch_on_numpy() -> SimpleNamespace:
         matmul=mm,
         mul=np.multiply,
         addmm=addmm,
+        baddbmm=baddbmm,
         transpose=np.swapaxes,
         permute=np.transpose,
         where=np.where,

@@ -159,6 +159,7 @@ SIZES["bmm"] = [
         (2, 129, 65, 72),
     ]
 ]
+SIZES["baddbmm"] = SIZES["bmm"]
 SIZES["scaled_mm"] = [
     dict(zip("mnk", sizes, strict=True))
     for sizes in [
@@ -176,6 +177,7 @@ SIZES["scaled_mm"] = [
 ]
 EXPRESSIONS = {
     "transform": ("2 * y", "x * z - abs(x)", "where(x > y, x * z, tanh(y))"),
+    "baddbmm": ("gelu(x * scale + row_bias)", "silu(alpha * x) * row_scale - beta * residual", "x + bias"),
     "linear": ("gelu(x * scale + row_bias)", "silu(alpha * x) * row_scale - beta * residual", "relu(x)"),
 }
 """Of one and several inputs, beside the default and the sum of all."""

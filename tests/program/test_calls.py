@@ -49,6 +49,15 @@ def test_gradients_are_products_of_other_layouts() -> None:
     assert any("operand a is a part" in kind.obstacle for kind, _ in calls.counts)
 
 
+def eight(
+    a: Any, b: Any, *scales: Any, dtype: Any = torch.bfloat16, bias: Any = None, fast: bool = True
+) -> Any:
+    a, b = a.repeat(1, 8), b.repeat(3, 4)[:, :16].repeat(3, 1)[:32]
+    a, b = a.to(torch.float8_e4m3fn), b.t().contiguous().to(torch.float8_e4m3fn).t()
+    scales = scales or (torch.ones(()), torch.ones(1))
+    return torch._scaled_mm(a, b, *scales, bias, out_dtype=dtype, use_fast_accum=fast)
+
+
 @pytest.mark.parametrize(
     ("call", "problem", "obstacle"),
     [
@@ -92,8 +101,60 @@ def test_gradients_are_products_of_other_layouts() -> None:
         (
             lambda a, b: torch.baddbmm(a[:2, :1].view(2, 1, 1), a.view(2, 4, 4), b.expand(2, 4, 6).clone()),
             "bmm batch=2",
-            "adds to a batch",
+            "adds what is no bias",
         ),
+        (  # a row for all products, not one for each of as many as there are rows
+            lambda a, b: torch.baddbmm(b[None], a.view(4, 2, 4).repeat(1, 2, 1), b.expand(4, 4, 6).clone()),
+            "bmm batch=4 m=4",
+            "adds what is no bias",
+        ),
+        (
+            lambda a, b: torch.baddbmm((a @ b).view(2, 4, 6), a.view(2, 4, 4), b.expand(2, 4, 6), alpha=3),
+            "linear m=8 n=6 k=4 float32 layout=nn op=alpha * x + beta * residual",
+            "",
+        ),
+        (
+            lambda a, b: torch.baddbmm(
+                b[:2].view(2, 1, 6), a.view(2, 4, 4), b.expand(2, 4, 6).clone(), beta=3
+            ),
+            "baddbmm batch=2 m=4 n=6 k=4 float32 layout=nn broadcast=none op=alpha * x + beta * bias",
+            "",
+        ),
+        (
+            lambda a, b: torch.baddbmm(
+                a.view(2, 4, 4)[:, :, :1].clone(), a.view(2, 4, 4), b.view(2, 2, 6).repeat(1, 2, 1)
+            ),
+            "baddbmm batch=2 m=4 n=6 k=4 float32 layout=nn broadcast=none op=x + row_bias",
+            "",
+        ),
+        (
+            lambda a, b: torch.baddbmm(
+                b.new_full((1,), torch.nan),
+                a.view(2, 4, 4),
+                b.view(2, 2, 6).repeat(1, 2, 1),
+                beta=0,
+                alpha=0.5,
+            ),
+            "baddbmm batch=2 m=4 n=6 k=4 float32 layout=nn broadcast=none op=alpha * x",
+            "",
+        ),
+        (
+            lambda a, b: torch.addmm(b.new_full((1,), torch.nan), a, b, beta=0),
+            "gemm m=8 n=6 k=4 float32 layout=nn",
+            "",
+        ),
+        (
+            lambda a, b: eight(a, b),
+            "scaled_mm m=8 n=16 k=32 float8_e4m3fn scales=tensor accumulation=fast",
+            "",
+        ),
+        (
+            lambda a, b: eight(a, b, torch.ones(8, 1), torch.ones(1, 16), fast=False),
+            "scaled_mm m=8 n=16 k=32 float8_e4m3fn scales=rows accumulation=promoted layout=nt output=bfloat16",
+            "",
+        ),
+        (lambda a, b: eight(a, b, bias=torch.ones(16).bfloat16()), "scaled_mm", "has a bias"),
+        (lambda a, b: eight(a, b, dtype=None), "scaled_mm", "dtypes float8_e4m3fn, float8_e4m3fn, float8"),
         (lambda a, b: a.double() @ b.double(), "gemm m=8 n=6 k=4 float64 layout=nn", "dtype float64"),
         (lambda a, b: a @ b[:, :5], "mm m=8 n=5 k=4 float32", "operand b is a part"),
         (lambda a, b: a.bfloat16() @ b.bfloat16(), "gemm m=8 n=6 k=4 bfloat16 layout=nn", ""),

@@ -76,6 +76,8 @@ def test_the_tuner_reads_the_problems(tmp_path: Path) -> None:
         for _ in range(9):
             x @ torch.randn(64, 32).bfloat16()
             x.sum()
+        eight, one = torch.ones(16, 64).to(torch.float8_e4m3fn), torch.ones(1)
+        torch._scaled_mm(eight, eight.t(), one, one, out_dtype=torch.float16)
     kernel, file = load_kernel("gemm"), tmp_path / "problems.csv"
     calls.save(file)
     jobs = make_jobs(kernel, ProblemTexts(problem_file=file))
@@ -88,3 +90,7 @@ def test_the_tuner_reads_the_problems(tmp_path: Path) -> None:
     calls.save(file, kernel="reduce")
     (job,) = make_jobs(load_kernel("reduce"), ProblemTexts(problem_file=file))
     assert str(job.choices[0]) == "reduce n=640 bfloat16 op=sum"
+    calls.save(file, kernel="scaled_mm")
+    (job,) = make_jobs(load_kernel("scaled_mm"), ProblemTexts(problem_file=file))
+    text = "scaled_mm m=16 n=16 k=64 float8_e4m3fn scales=tensor accumulation=promoted layout=nt"
+    assert (str(job.choices[0]), job.choices[0].dtypes["output"]) == (text, "float16")

@@ -22,6 +22,7 @@ from tuner.program import products  # noqa: E402
 from tuner.program.calls import Calls  # noqa: E402
 from tuner.program.decisions import answers  # noqa: E402
 from tuner.program.kinds import CallMode  # noqa: E402
+from tuner.program.timing import scaled  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -397,7 +398,7 @@ def test_a_wrong_device_or_database_is_named(tmp_path: Path) -> None:
 
 
 class FakeOperation:
-    """Of linear or bmm: computes by torch, in float64, what the kernel is told, and keeps what it was called with."""
+    """Of a kernel of products: computes by torch, in float64, what it is told, and keeps what it was called with."""
 
     def __init__(self, name: str) -> None:
         self.name, self.calls = name, []
@@ -409,9 +410,13 @@ class FakeOperation:
             made = torch.cat([a[s:e] @ b[g] for g, (s, e) in enumerate(pairwise(bounds))])
         elif self.name == "bmm":
             made = (a.double() @ b.double().transpose(1, 2)).to(a.dtype)
+        elif self.name == "scaled_mm":
+            made = (scaled(a.double(), added[0]) @ scaled(b.double(), added[1])).to(torch.bfloat16)
         else:
-            scaled = numbers.get("alpha", 1.0) * (a.double() @ b.double())
-            made = (scaled + numbers.get("beta", 1.0) * added[0].double()).to(a.dtype)
+            made = numbers.get("alpha", 1.0) * (a.double() @ b.double())
+            if added:
+                made += numbers.get("beta", 1.0) * added[0].double()
+            made = made.to(a.dtype)
         return made if out is None else out.copy_(made)
 
 
@@ -453,6 +458,60 @@ def test_groups_of_rows_are_replaced(times: dict[str, tuple[float, float]]) -> N
         grouped.calls.clear()
         torch.testing.assert_close(program(None), wanted)
     assert grouped.calls == [((20, 32), (3, 32, 16), (3,), {})]
+    assert "replaced 100.0 %" in str(report)
+
+
+def test_batches_with_what_is_added_are_replaced(times: dict[str, tuple[float, float]]) -> None:
+    times["baddbmm"] = (2.0, 1.0)
+    q, k, mask = torch.randn(3, 8, 16), torch.randn(3, 16, 24), torch.randn(3, 1, 24)
+
+    def program(_: Any) -> Any:
+        anything = torch.full((1,), torch.nan)  # which is not even read
+        first = torch.baddbmm(mask, q, k, alpha=0.25, beta=3)
+        return torch.baddbmm(first, q, k), torch.baddbmm(anything, q, k, beta=0, alpha=0.25)
+
+    wanted, calls = program(None), recorded(program, None)
+    baddbmm = FakeOperation("baddbmm")
+    with tuner.replace({"baddbmm": baddbmm}, calls) as report:
+        baddbmm.calls.clear()
+        torch.testing.assert_close(program(None), wanted)
+    shapes = ((3, 8, 16), (3, 16, 24))
+    numbers = {"alpha": 0.25, "beta": 3.0}
+    assert baddbmm.calls == [
+        (*shapes, (3, 1, 24), numbers),
+        (*shapes, (3, 8, 24), {}),
+        (*shapes, {"alpha": 0.25}),
+    ]
+    assert "replaced 100.0 %" in str(report)
+
+
+@pytest.mark.parametrize("scales", [((), (1,)), ((256, 1), (1, 128)), ((256, 3), (3, 1))])
+def test_products_of_eight_bits_are_replaced(times: dict[str, tuple[float, float]], scales: Any) -> None:
+    times["scaled_mm"] = (2.0, 1.0)
+    a, b = (torch.randn(rows, 384).to(torch.float8_e4m3fn) for rows in (256, 128))
+    of_a, of_b = (
+        torch.rand(shape[::-1]).t() + 0.5 if len(shape) > 1 else torch.rand(shape) for shape in scales
+    )
+
+    def by_hand(
+        a: Any, b: Any, of_a: Any, of_b: Any, *_: Any, **named: Any
+    ) -> Any:  # the CPU's has no blocks
+        of_a, of_b = (each.view(1, 1) if each.numel() == 1 else each for each in (of_a, of_b))
+        return (scaled(a.float(), of_a) @ scaled(b.float(), of_b)).bfloat16()
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("_scaled_mm", by_hand, "CPU", allow_override=True)
+
+        def program(_: Any) -> Any:
+            return torch._scaled_mm(a, b.t(), of_a, of_b, out_dtype=torch.bfloat16)
+
+        wanted, calls = program(None), recorded(program, None)
+        operation = FakeOperation("scaled_mm")
+        with tuner.replace({"scaled_mm": operation}, calls) as report:
+            operation.calls.clear()
+            torch.testing.assert_close(program(None), wanted)
+    taken = [each if len(each) > 1 else (1, 1) for each in scales]
+    assert operation.calls == [((256, 384), (384, 128), *taken, {})]
     assert "replaced 100.0 %" in str(report)
 
 

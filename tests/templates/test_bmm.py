@@ -16,7 +16,8 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, tensors_of
 from tuner.kernel.reference import numpy_of
 
-BMM = load_kernel("bmm")
+EXACT = "relu(x * scale + bias) * row_scale - residual + row_bias * beta"
+"""Of small integers it is one."""
 SMALL: dict[str, Value] = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1}
 PERSISTENT: dict[str, Value] = {"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "consumers": 1}
 CASES: dict[str, tuple[str, str, str, tuple[int, int, int, int], dict[str, Value]]] = {
@@ -24,32 +25,41 @@ CASES: dict[str, tuple[str, str, str, tuple[int, int, int, int], dict[str, Value
     "a tile a block": ("wgmma_split_k", "tt", "a", (3, 64, 136, 192), {**SMALL, "cluster_n": 2}),
     "mma_sync": ("mma_sync", "tn", "none", (3, 40, 72, 40), {"block_m": 32, "block_n": 64, "block_k": 32}),
 }  # fmt: skip
+FINISHED: dict[str, tuple[str, str, str, tuple[int, int, int, int], dict[str, Value]]] = {
+    "finished, persistent": ("wgmma", "nt", "none", (3, 128, 200, 104), {**PERSISTENT, "cluster_m": 2}),
+    "finished, swapped": ("wgmma", "nn", "b", (3, 80, 136, 64), {**PERSISTENT, "block_m": 80, "swap_ab": True}),
+    "finished by mma_sync": CASES["mma_sync"],
+    "finished from registers": (
+        "register_tiled", "nt", "none", (3, 35, 61, 19), {"block_m": 32, "block_n": 64, "thread_m": 4, "block_k": 8},
+    ),
+}  # fmt: skip
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, *FINISHED])
 def test_each_product_is_of_its_own_matrices(case: str, tmp_path: Path) -> None:
-    variant, layout, broadcast, sizes, values = CASES[case]
+    variant, layout, broadcast, sizes, values = {**CASES, **FINISHED}[case]
     on_hopper = variant.startswith("wgmma")
-    of = BMM.problem(
+    kernel, op = (load_kernel("baddbmm"), {"op": EXACT}) if case in FINISHED else (load_kernel("bmm"), {})
+    of = kernel.problem(
         dict(zip(("batch", "m", "n", "k"), sizes, strict=True)),
         {"": "bfloat16" if on_hopper else "float16" if variant == "mma_sync" else "float32"},
-        {"layout": layout, "broadcast": broadcast},
+        {"layout": layout, "broadcast": broadcast, **op},
     )
-    configuration = Configuration.of(variant, {**BMM.variants[variant].defaults, **values})
+    configuration = Configuration.of(variant, {**kernel.variants[variant].defaults, **values})
     if on_hopper:
         gpu = few_sms(of, configuration) if variant == "wgmma" else HOPPER
         assert np.array_equal(*Emulated(of, configuration, gpu, tmp_path).run(Schedule(1, shuffled=True)))
         return
-    assert not (reason := invalid_reason(BMM, of, HOPPER, configuration)), reason
+    assert not (reason := invalid_reason(kernel, of, HOPPER, configuration)), reason
     rng, memory, named = np.random.default_rng(0), {}, {}
-    for buffer in tensors_of(BMM, of, HOPPER):
+    for buffer in tensors_of(kernel, of, HOPPER):
         memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16, buffer.name)
         if buffer.role == "input":
             named[buffer.name] = rng.integers(-2, 3, buffer.shape).astype(np.float64)
             memory[buffer.name].fill(named[buffer.name].ravel())
-    HostConfiguration(BMM, of, HOPPER, configuration, tmp_path).run(
+    HostConfiguration(kernel, of, HOPPER, configuration, tmp_path).run(
         of.sizes, memory, Schedule(1, shuffled=True)
     )
-    expected = numpy_of(BMM, of)["c"].evaluate(named)[0]
+    expected = numpy_of(kernel, of)["c"].evaluate({**named, "beta": 2.0})[0]
     assert np.array_equal(memory["c"].numbers.reshape(expected.shape), expected)

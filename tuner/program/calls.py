@@ -326,19 +326,19 @@ def record(device: str = "") -> Iterator[Calls]:
 
     def make(name: str, own: Function) -> Function:
         def function(*args: Any, **kwargs: Any) -> Any:
-            kind = None if getattr(within, "groups", False) else kind_of(name, args, kwargs)
+            kind = None if getattr(within, "another", False) else kind_of(name, args, kwargs)
             if kind is not None:
                 if capturing:
                     capturing[-1][kind] += 1
                 else:
                     calls.counts[kind, CallMode.EAGER] += 1
-            if name != "_grouped_mm":
+            if not name.startswith(("_grouped_mm", "_scaled_mm")):
                 return own(*args, **kwargs)
-            within.groups = True  # where torch has no kernel, it multiplies group by group
+            within.another = True  # where torch has no kernel, it multiplies by others
             try:
                 return own(*args, **kwargs)
             finally:
-                within.groups = False
+                within.another = False
 
         return function
 

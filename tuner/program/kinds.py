@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ import torch
 from tuner.runtime.arrays import ArrayLayout
 
 DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
+EIGHT_BITS = {torch.float8_e4m3fn: "float8_e4m3fn"}
 PRODUCTS = (
     *("mm", "mm.out", "mm.dtype", "mm.dtype_out", "bmm", "bmm.out", "bmm.dtype", "bmm.dtype_out"),
     *(
@@ -23,11 +25,15 @@ PRODUCTS = (
         "baddbmm",
         "baddbmm.out",
         "_grouped_mm",
+        "_scaled_mm",
+        "_scaled_mm.out",
     ),
 )
 """Overloads of ``aten`` that are products. ``linear``, ``matmul`` and ``einsum`` end in these on a device."""
-PRODUCT_KERNELS = ("gemm", "linear", "bmm", "grouped")
-"""What serves them: a product, one with what is added and an activation, a batch, groups of rows."""
+PRODUCT_KERNELS = ("gemm", "linear", "bmm", "baddbmm", "grouped", "scaled_mm")
+"""What serves them: a product, one with what is added and an activation, a batch, one with what is added, groups of
+rows, 8 bits with scales."""
+BATCHES = ("bmm", "baddbmm")
 REDUCTIONS = ("sum", "mean", "max")
 """Overloads that reduce everything. Additions are not among these: there torch's dispatcher gives functions in Python a
 plain number for what was a tensor, which torch's own function does not take."""
@@ -54,6 +60,7 @@ class CallKind:
     """By the kernel's names; without a kernel, those of the product."""
     dtype: str
     options: tuple[tuple[str, str], ...] = ()
+    """And the dtype of the output where that is not the inputs'."""
     flop: float = 0.0
     """Operations of one call."""
     obstacle: str = ""
@@ -68,6 +75,19 @@ class CallKind:
     def op(self) -> str:
         """The expression of a product that is more than one; empty of one that is not."""
         return dict(self.options).get("op", "")
+
+    @property
+    def place(self) -> str:
+        """Which operand of the expression is what is added; nothing if nothing is."""
+        return next((place for place in ("row_bias", "residual", "bias") if place in self.op), "")
+
+    @property
+    def added_shape(self) -> tuple[int, ...]:
+        """Of what is added, as the kernel takes it."""
+        sizes = dict(self.sizes)
+        m, n, batch = sizes["m"], sizes["n"], [sizes["batch"]] if "batch" in sizes else []
+        bias = (*batch, 1, n) if batch else (n,)
+        return {"row_bias": (*batch, m, 1), "residual": (*batch, m, n), "bias": bias}[self.place]
 
     @property
     def problem(self) -> str:
@@ -88,6 +108,8 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
     call = name.partition(".")[0]
     if call == "_grouped_mm":
         return _grouped_kind(args, kwargs)
+    if call == "_scaled_mm":
+        return _scaled_kind(args, kwargs)
     a, b = args[1:3] if _adds(call) else args[:2]
     dims = 3 if "bmm" in call else 2
     if not a.dim() == b.dim() == dims or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
@@ -99,37 +121,34 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
     dtype = DTYPES.get(a.dtype) or str(a.dtype).removeprefix("torch.")
     flop = 2.0 * batch * m * n * k
     view = folded(a, b)
-    obstacle = _product_obstacle(call, name, a, b, kwargs)
+    sizes: tuple[tuple[str, int], ...] = (("m", m), ("n", n), ("k", k))
+    options: tuple[tuple[str, str], ...]
+    obstacle = _product_obstacle(name, a, b, kwargs)
     if view is None:
-        return _batch_kind(
-            call, a, b, (("batch", batch), ("m", m), ("n", n), ("k", k)), dtype, flop, obstacle
+        plain, finished, sizes, apart = "bmm", "baddbmm", (("batch", batch), *sizes), ""
+        orders = [_batch_order(each) for each in (a, b)]
+        shared = [each.stride(0) == 0 for each in (a, b)]
+        if not all(orders) or all(shared):
+            apart = f"matrices of a batch of {batch} that lie apart"
+        options = (
+            ("layout", "".join(orders)),
+            ("broadcast", "a" if shared[0] else "b" if shared[1] else "none"),
         )
-    sizes = (("m", view[0].shape[0]), ("n", n), ("k", k))
-    orders = [order(matrix) for matrix in view]
-    if not all(orders):
-        gaps = f"operand {'ab'[orders.index('')]} is a part of a larger matrix: its rows lie apart"
-        return CallKind(call, "", sizes, dtype, (), flop, obstacle or gaps)
-    layout = ("layout", "".join(orders))
-    if not _adds(call) or obstacle:
-        return CallKind(call, "gemm", sizes, dtype, (layout,), flop, obstacle)
-    op = expression_of(call, args, kwargs)
-    if not op:
-        what = "adds what is no bias, row or row-major matrix of its dtype"
-        return CallKind(call, "gemm", sizes, dtype, (layout,), flop, obstacle or what)
-    return CallKind(call, "linear", sizes, dtype, (layout, ("op", op)), flop, obstacle)
-
-
-def _batch_kind(
-    call: str, a: Any, b: Any, sizes: tuple[tuple[str, int], ...], dtype: str, flop: float, obstacle: str
-) -> CallKind:
-    """Return the kind of a batch of different products."""
-    orders = [_batch_order(each) for each in (a, b)]
-    broadcast = "a" if a.stride(0) == 0 else "b" if b.stride(0) == 0 else "none"
-    if not all(orders) or (a.stride(0) == 0 and b.stride(0) == 0):
-        obstacle = obstacle or f"matrices of a batch of {a.shape[0]} that lie apart"
-        return CallKind(call, "", sizes, dtype, (), flop, obstacle)
-    options = (("layout", "".join(orders)), ("broadcast", broadcast))
-    return CallKind(call, "bmm", sizes, dtype, options, flop, obstacle)
+    else:
+        plain, finished, sizes, apart = "gemm", "linear", (("m", view[0].shape[0]), *sizes[1:]), ""
+        orders = [order(matrix) for matrix in view]
+        if not all(orders):
+            apart = f"operand {'ab'[orders.index('')]} is a part of a larger matrix: its rows lie apart"
+        options = (("layout", "".join(orders)),)
+    if apart:
+        return CallKind(call, "", sizes, dtype, (), flop, obstacle or apart)
+    if _adds(call) and not obstacle:
+        op = expression_of(call, args, kwargs)
+        if op:
+            return CallKind(call, finished, sizes, dtype, (*options, ("op", op)), flop)
+        if op is None:
+            obstacle = "adds what is no bias, row or row-major matrix of its dtype"
+    return CallKind(call, plain, sizes, dtype, options, flop, obstacle)
 
 
 def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
@@ -142,7 +161,7 @@ def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | 
     m, dtype = a.shape[0], DTYPES.get(a.dtype) or str(a.dtype).removeprefix("torch.")
     flop, sizes = 2.0 * m * n * k, (("groups", groups), ("m", m), ("n", n), ("k", k))
     orders = order(a) + _batch_order(b)
-    obstacle = _product_obstacle("_grouped_mm", "_grouped_mm", a, b, {})
+    obstacle = _product_obstacle("_grouped_mm", a, b, {})
     if kwargs.get("bias") is not None or kwargs.get("out_dtype") not in (None, a.dtype) or len(args) > 3:
         obstacle = obstacle or "has a bias, or an output of another dtype"
     if ends.dtype != torch.int32 or ends.shape != (groups,) or not ends.is_contiguous():
@@ -152,6 +171,39 @@ def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | 
     return CallKind(
         "_grouped_mm", "grouped", sizes, dtype, (("layout", orders), ("ragged", "m")), flop, obstacle
     )
+
+
+def _scaled_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
+    """Return the kind of a product of 8 bits with scales; None of an empty one, and of what torch will refuse."""
+    a, b, scale_a, scale_b, bias, of_result, dtype, fast = (*args, *(None,) * 8)[:8]
+    if not a.dim() == b.dim() == 2 or a.shape[1] != b.shape[0] or not a.numel() * b.numel():
+        return None
+    (m, k), n, dtype = a.shape, b.shape[1], dtype or a.dtype
+    blocks = ((m, -(-k // 128)), (-(-k // 128), -(-n // 128)))
+    shapes = (tuple(scale_a.shape), tuple(scale_b.shape))
+    scales = ""
+    if scale_a.numel() == scale_b.numel() == 1:
+        scales = "tensor"
+    elif shapes == ((m, 1), (1, n)) and scale_a.is_contiguous() and scale_b.is_contiguous():
+        scales = "rows"
+    elif shapes == blocks and scale_a.t().is_contiguous() and scale_b.t().is_contiguous():
+        scales = "blocks"
+    obstacle = _out_obstacle(kwargs.get("out"), (m, n), dtype)
+    if not scales or scale_a.dtype != torch.float32 or scale_b.dtype != torch.float32:
+        obstacle = obstacle or "scales of another kind"
+    if a.dtype not in EIGHT_BITS or b.dtype not in EIGHT_BITS or dtype not in DTYPES:
+        obstacle = obstacle or f"dtypes {a.dtype}, {b.dtype}, {dtype}".replace("torch.", "")
+    if bias is not None or of_result is not None:
+        obstacle = obstacle or "has a bias, or a scale of its result"
+    name = str(a.dtype).removeprefix("torch.")
+    sizes, flop = (("m", m), ("n", n), ("k", k)), 2.0 * m * n * k
+    if not (a.is_contiguous() and b.t().is_contiguous()):
+        return CallKind("_scaled_mm", "", sizes, name, (), flop, obstacle or "operands that lie otherwise")
+    options = (
+        *(("scales", scales), ("accumulation", "fast" if fast else "promoted"), ("layout", "nt")),
+        ("output", DTYPES.get(dtype, "")),
+    )
+    return CallKind("_scaled_mm", "scaled_mm", sizes, name, options, flop, obstacle)
 
 
 def ends_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -169,40 +221,49 @@ def _adds(call: str) -> bool:
     return "add" in call
 
 
-def _product_obstacle(call: str, name: str, a: Any, b: Any, kwargs: Mapping[str, Any]) -> str:
+def _product_obstacle(name: str, a: Any, b: Any, kwargs: Mapping[str, Any]) -> str:
     if a.dtype not in DTYPES or b.dtype != a.dtype:
         return f"dtype {str(a.dtype).removeprefix('torch.')}"
     if "dtype" in name:
         return "an output of another dtype"
-    if call == "baddbmm":
-        return "adds to a batch of products, which the kernel does not"
-    out = kwargs.get("out")
-    shape = (*a.shape[:-1], b.shape[-1])
-    if out is not None and not (out.dtype == a.dtype and out.shape == shape and out.is_contiguous()):
+    return _out_obstacle(kwargs.get("out"), (*a.shape[:-1], b.shape[-1]), a.dtype)
+
+
+def _out_obstacle(out: Any, shape: tuple[int, ...], dtype: Any) -> str:
+    if out is not None and not (out.dtype == dtype and out.shape == shape and out.is_contiguous()):
         return "the given output is not row-major, or of another shape or dtype"
     return ""
 
 
-def expression_of(call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return what ``addmm`` or ``_addmm_activation`` does to a product, as linear's expression; nothing for none."""
+def expression_of(call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Return what a call does to a product, as an expression of linear or baddbmm.
+
+    Nothing for a product as it is; None for what they do not add.
+    """
     added, a, b = args[:3]
-    (m, n), place = (a.shape[0], b.shape[1]), ""
-    if added.dtype != a.dtype:
+    alpha, beta = (_number(kwargs, name) for name in ("alpha", "beta"))
+    text = "x" if alpha == 1 else "alpha * x"
+    if beta != 0:  # else torch does not even read what would be added
+        place = _place(added, a, b)
+        if not place:
+            return None
+        text = f"x + {place}" if alpha == beta == 1 else f"alpha * x + beta * {place}"
+    if call == "_addmm_activation":
+        gelu = "gelu_tanh" if a.is_cuda else "gelu"  # torch's own differ so
+        return f"{gelu if kwargs.get('use_gelu') else 'relu'}({text})"
+    return "" if text == "x" else text
+
+
+def _place(added: Any, a: Any, b: Any) -> str:
+    """Return as which operand a matrix is added; nothing if as none."""
+    if added.dtype != a.dtype or not added.is_contiguous() or not added.dim():
         return ""
-    if added.shape[-1:] == (n,) and added.numel() == n and added.stride(-1) == 1:
-        place = "bias"
-    elif added.shape == (m, 1) and added.is_contiguous():
-        place = "row_bias"
-    elif added.shape == (m, n) and added.is_contiguous():
-        place = "residual"
-    if not place:
-        return ""
-    scaled = _number(kwargs, "alpha") != 1 or _number(kwargs, "beta") != 1
-    text = f"alpha * x + beta * {place}" if scaled else f"x + {place}"
-    if call != "_addmm_activation":
-        return text
-    gelu = "gelu_tanh" if a.is_cuda else "gelu"  # torch's own differ so
-    return f"{gelu if kwargs.get('use_gelu') else 'relu'}({text})"
+    n, last, count = b.shape[-1], added.shape[-1], added.numel()
+    rows = a.numel() // a.shape[-1]
+    of_batch = folded(a, b) is None
+    if added.shape == (a.shape[0], 1, n) if of_batch else (last, count) == (n, n):
+        return "bias"
+    return {(1, rows): "row_bias", (n, n * rows): "residual"}.get((last, count), "")
 
 
 def _number(kwargs: Mapping[str, Any], name: str) -> float:
@@ -247,9 +308,12 @@ Product = Callable[..., Any]
 
 def call_product(product: Product, kind: CallKind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return what a call of a kind without obstacles gives, computed by an operation of its kernel."""
-    a, b, *added = (*args[1:3], args[0]) if kind.kernel == "linear" else args[:2]
+    a, b = args[1:3] if _adds(kind.call) else args[:2]
+    added = [args[0]] if kind.place else []
     if kind.kernel == "grouped":
         added = [ends_of(args, kwargs)]
+    if kind.kernel == "scaled_mm":
+        added = [each.view(1, 1) if each.numel() == 1 else each for each in args[2:4]]
     numbers = {name: _number(kwargs, name) for name in ("alpha", "beta") if f"{name} * " in kind.op}
     return call_tuned(product, kind, a, b, *added, out=kwargs.get("out"), **numbers)
 
@@ -258,16 +322,14 @@ def call_tuned(
     product: Product, kind: CallKind, a: Any, b: Any, *added: Any, out: Any = None, **numbers: float
 ) -> Any:
     """Return what an operation of a kind's kernel gives for operands, and what is added, as torch's call has them."""
-    numbers = numbers or (NUMBERS if "alpha" in kind.op else {})
-    if kind.kernel in ("bmm", "grouped"):
+    numbers = numbers or {name: value for name, value in NUMBERS.items() if f"{name} * " in kind.op}
+    if kind.kernel in (*BATCHES, "grouped"):
         tensors, shape = tuple(_in_memory(kind, a, b)), None
     else:
         view = folded(a, b)
         assert view is not None, kind
         tensors, shape = view, None if a.dim() == 2 else (a.shape[0], a.shape[1], b.shape[2])
-    if added:
-        one_row = added[0].dim() == 2 and added[0].shape[1] != 1 and "bias" in kind.op
-        tensors = (*tensors, added[0].reshape(-1) if one_row else added[0])
+    tensors = (*tensors, *(each.view(kind.added_shape) if kind.place else each for each in added))
     if out is None:
         made = product(*tensors, **numbers)
         return made if shape is None else made.view(shape)
@@ -284,14 +346,23 @@ def _in_memory(kind: CallKind, a: Any, b: Any) -> Iterator[Any]:
 
 
 def torch_call(kind: CallKind) -> Callable[..., Any]:
-    """Return torch's call of a kind of product: a function of its two operands, and of what it adds."""
-    numbers = NUMBERS if "alpha" in kind.op else {}
+    """Return torch's call of a kind of product: a function of its two operands, and of what else it takes."""
     if kind.kernel == "grouped":
         return lambda a, b, ends: torch._grouped_mm(a, b, offs=ends)
-    if kind.kernel != "linear":
+    if kind.kernel == "scaled_mm":
+        options = dict(kind.options)
+        named = {
+            "out_dtype": getattr(torch, options["output"]),
+            "use_fast_accum": options["accumulation"] == "fast",
+        }
+        return lambda a, b, of_a, of_b: torch._scaled_mm(a, b, of_a, of_b, **named)
+    if not kind.op:
         plain: Callable[..., Any] = torch.bmm if kind.kernel == "bmm" else torch.mm
         return plain
+    adding = torch.baddbmm if kind.kernel == "baddbmm" else torch.addmm
     if kind.call == "_addmm_activation":
-        gelu = "gelu" in kind.op
-        return lambda a, b, c: torch._addmm_activation(c, a, b, use_gelu=gelu, **numbers)
-    return lambda a, b, c: torch.addmm(c, a, b, **numbers)
+        adding = partial(torch._addmm_activation, use_gelu="gelu" in kind.op)
+    numbers = NUMBERS if "alpha * " in kind.op else {}
+    if not kind.place:
+        return lambda a, b: adding(a.new_empty(1), a, b, **{**numbers, "beta": 0})
+    return lambda a, b, c: adding(c, a, b, **numbers)

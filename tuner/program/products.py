@@ -15,7 +15,7 @@ from tuner.core.errors import CallError, TunerError
 from tuner.core.model import canonical_json
 from tuner.core.stats import Verdict, median, paired_ratio, verdict
 from tuner.program.decisions import Decision
-from tuner.program.kinds import DTYPES, PRODUCT_KERNELS, CallKind, CallMode, call_tuned, torch_call
+from tuner.program.kinds import BATCHES, DTYPES, PRODUCT_KERNELS, CallKind, CallMode, call_tuned, torch_call
 from tuner.program.timing import Around, errors, times_in_turn
 from tuner.winners.load import load
 
@@ -82,7 +82,8 @@ class TunedProduct:
                 )
             return given
         # What arrays do not tell: which expression, and how the matrices of a batch lie.
-        fixed = tuple((k, v) for k, v in kind.options if kind.kernel in ("bmm", "grouped") or k != "layout")
+        told = (*BATCHES, "grouped")
+        fixed = tuple((k, v) for k, v in kind.options if kind.kernel in told or k != "layout")
         if (kind.kernel, fixed) not in self._of:
             self._of[kind.kernel, fixed] = load(kind.kernel, db=self._path, options=dict(fixed) or None)
         return self._of[kind.kernel, fixed]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
@@ -262,11 +262,12 @@ class Replacement:
                     b.stride(),
                     a.device,
                 )
-                if first or len(args) > 2:  # what is added, or where groups end
-                    other = args[0 if first else 2]
-                    key = (*key, other.dtype, other.shape, other.stride()) if other is not None else key
+                if (
+                    first or len(args) > 2
+                ):  # what is added, where groups end, scales and what else goes by position
+                    key = (*key, _key_of(args[:1] if first else args[2:]))
                 if kwargs:
-                    key = (*key, _key_of(kwargs))
+                    key = (*key, *kwargs, _key_of(kwargs.values()))
                 entry = entries.get(key)
                 if entry is None:
                     kind = product_kind(name, args, kwargs)
@@ -361,9 +362,11 @@ replace = Replacement
 """``with tuner.replace("results/tuning.db", calls) as report: ...``; then ``print(report)``."""
 
 
-def _key_of(kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what identifies named arguments: of an output, how it lies."""
+def _key_of(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return what identifies arguments: of a tensor, how it lies."""
     return tuple(
-        (name, value.dtype, value.shape, value.stride()) if isinstance(value, torch.Tensor) else (name, value)
-        for name, value in kwargs.items()
+        [
+            (value.dtype, value.shape, value.stride()) if isinstance(value, torch.Tensor) else value
+            for value in values
+        ]
     )

@@ -19,7 +19,7 @@ import torch
 
 from tuner.core.errors import DeviceError, TunerError
 from tuner.core.stats import median
-from tuner.program.kinds import DTYPES, NUMBERS, CallKind, CallMode
+from tuner.program.kinds import DTYPES, EIGHT_BITS, NUMBERS, CallKind, CallMode
 from tuner.runtime.torch_gradients import evaluate_element
 
 ROUNDS = 15
@@ -76,7 +76,7 @@ def operands(kind: CallKind, device: str, *, copies: int = 0) -> Operands:
     """
     sizes, options = dict(kind.sizes), dict(kind.options)
     m, n, k = (sizes[name] for name in "mnk")
-    dtype = next(own for own, name in DTYPES.items() if name == kind.dtype)
+    dtype = next(own for own, name in {**DTYPES, **EIGHT_BITS}.items() if name == kind.dtype)
     generator = torch.Generator(device).manual_seed(0)
 
     def tensor(*shape: int) -> Any:
@@ -100,13 +100,35 @@ def operands(kind: CallKind, device: str, *, copies: int = 0) -> Operands:
     copies = copies or _copies(memory.numel() * dtype.itemsize, device)
     bs = [first, *(_clone(first) for _ in range(copies - 1))]
     written, a = matrices(m, k, "a")
-    shapes = {"row_bias": (m, 1), "residual": (m, n), "bias": (n,)}
-    added = tuple(tensor(*shapes[place]) for place in shapes if place in kind.op)[:1]
+    added = (tensor(*kind.added_shape),) if kind.place else ()
+    if kind.kernel == "scaled_mm":
+        added = tuple(scales.uniform_(0.5, 2, generator=generator) for scales in _scales(kind, device))
     if kind.kernel == "grouped":  # of as many rows as possible, but the last
         rows = -(-m // sizes["groups"])
         ends = torch.arange(1, sizes["groups"] + 1, device=device) * rows
         added = (ends.clamp(max=m).to(torch.int32),)
     return Operands(a, written, written.clone(), bs, added)
+
+
+def _scales(kind: CallKind, device: str) -> tuple[Any, Any]:
+    """Return memory for the scales of both operands, as they lie where they are of blocks or otherwise."""
+    m, n, k = (dict(kind.sizes)[name] for name in "mnk")
+    blocks = -(-k // 128)
+    shapes = {
+        "tensor": ((1, 1), (1, 1)),
+        "rows": ((1, m), (n, 1)),
+        "blocks": ((blocks, m), (-(-n // 128), blocks)),
+    }
+    of_a, of_b = (torch.empty(shape, device=device) for shape in shapes[dict(kind.options)["scales"]])
+    return of_a.t(), of_b.t()
+
+
+def scaled(matrix: Any, scales: Any) -> Any:
+    """Return a matrix times its scales: one, one for each row or column, or one for each 128 of these."""
+    for axis, size in enumerate(matrix.shape):
+        if scales.shape[axis] not in (1, size):
+            scales = scales.repeat_interleave(128, axis).narrow(axis, 0, size)
+    return matrix * scales
 
 
 def _clone(each: Any) -> Any:
@@ -199,7 +221,10 @@ def _graph(way: Way | None, kind: CallKind, made: Operands) -> Callable[[], floa
 
 def _write(made: Operands) -> None:
     """Write the left operand by a kernel: a copy would be no kernel, and what follows it would begin in another way."""
-    torch.neg(made.source, out=made.written)
+    if made.source.dtype in EIGHT_BITS:  # which have no arithmetic
+        torch.bitwise_xor(made.source.view(torch.uint8), 128, out=made.written.view(torch.uint8))
+    else:
+        torch.neg(made.source, out=made.written)
 
 
 def _calls_of(kind: CallKind, made: Operands) -> int:
@@ -259,15 +284,18 @@ def errors(kind: CallKind, ways: Sequence[Way], device: str) -> list[float]:
             rows = some(torch.arange(count, device=device)[:, None])
             of = (rows >= made.added[0]).sum(1)
             true = torch.cat([row[None] @ b[g].to(wide) for row, g in zip(some(a), of.tolist(), strict=True)])
+        elif kind.kernel == "scaled_mm":
+            of_a, of_b = made.added
+            true = scaled(some(a), of_a if len(of_a) == 1 else some(of_a)) @ scaled(b.to(wide), of_b)
         else:
             true = some(a) @ (some(b) if b.dim() == 3 else b.to(wide))
         if kind.op:
-            added = [some(each) if each.dim() == 2 else each.to(wide) for each in made.added]
+            added = [some(each) if each.dim() > 1 else each.to(wide) for each in made.added]
             numbers = {
                 name: torch.full((), value, dtype=wide, device=device) for name, value in NUMBERS.items()
             }
-            place = next(place for place in ("row_bias", "residual", "bias") if place in kind.op)
-            true = evaluate_element(kind.op, {"x": true, place: added[0], **numbers})
+            places = dict(zip([kind.place] if kind.place else [], added, strict=True))
+            true = evaluate_element(kind.op, {"x": true, **places, **numbers})
         norm = float(torch.linalg.vector_norm(true)) or 1.0
         return [
             float(torch.linalg.vector_norm(some(_product(way, kind, made)) - true)) / norm for way in ways
@@ -290,6 +318,7 @@ def _product(way: Way, kind: CallKind, made: Operands) -> Any:
     wanted = (*a.shape[:-1], dict(kind.sizes)["n"])
     if not isinstance(result, torch.Tensor):
         raise DeviceError(f"it returns {type(result).__name__}")
-    if (tuple(result.shape), result.dtype, result.device) != (wanted, a.dtype, a.device):
+    dtype = next((own for own, name in DTYPES.items() if name == dict(kind.options).get("output")), a.dtype)
+    if (tuple(result.shape), result.dtype, result.device) != (wanted, dtype, a.device):
         raise DeviceError(f"it returns {tuple(result.shape)} {result.dtype} on {result.device}")
     return result

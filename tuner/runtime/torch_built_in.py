@@ -97,18 +97,24 @@ def _transform(
 def _linear(
     tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
 ) -> Sequence[Any]:
-    x = (tensors["a"] @ tensors["b"]).float()
-    return [_element(options["op"], {**tensors, "x": x}, scalars, "x")]
+    return _finished((tensors["a"] @ tensors["b"]).float(), tensors, scalars, options)
 
 
 def _bmm(
-    tensors: Mapping[str, Any], _scalars: Mapping[str, float], options: Mapping[str, Any]
+    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
 ) -> Sequence[Any]:
     a, b = (
         tensors[name].transpose(1, 2) if order == "t" else tensors[name]
         for name, order in zip("ab", options["layout"], strict=True)
     )
-    return [(a @ b).float()]
+    return _finished((a @ b).float(), tensors, scalars, options)
+
+
+def _finished(
+    x: Any, tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
+) -> Sequence[Any]:
+    """Return what an expression makes of a product, or the product where there is none."""
+    return [_element(options.get("op", "x"), {**tensors, "x": x}, scalars, "x")]
 
 
 def _softmax(
@@ -233,6 +239,10 @@ _BUILT_IN = {
         Gradient(_again(_transform), keep_inputs),
     ),
     "bmm": ("C[i] = A[i] B[i], a batch of products", Gradient(_again(_bmm, ("a", "b")), keep_inputs)),
+    "baddbmm": (
+        "C[i] = op(A[i] B[i]), a batch of products with what is added before rounding",
+        Gradient(_again(_bmm, ("a", "b")), keep_inputs),
+    ),
     "linear": (
         "C = op(A B), with bias, activation, scales or a residual before rounding",
         Gradient(_again(_linear, ("a", "b")), keep_inputs),
