@@ -278,6 +278,8 @@ def test_the_process_that_confirms_is_fresh_each_time_and_verifies_at_other_size
     _, problem = prepared(device, tmp_path)
     for _ in range(2):
         assert device.confirm(configuration(), 1e5).status is Status.OK
+    assert device.verify_at(problem, configuration(), 60.0, contents=True) is not None
+    assert log(tmp_path)[-3:] == ["measure scale__ok False", "measure scale__ok True", "further contents"]
     assert device.verify_at(problem, configuration(), 60.0, contents=False) is not None
     search, first, second = starts(tmp_path)
     lines = (tmp_path / "log").read_text().splitlines()

@@ -7,7 +7,8 @@ that they are the same in every process. The environment says the rest:
 - ``FAKE_SLEEP_S``: how long a measurement takes;
 - ``FAKE_SCALE``: by which times are multiplied: unscaled they are 100 us to 1 ms;
 - ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word;
-- ``FAKE_SETUP``: ``refuse``, ``die``, ``die_once`` or ``hang``; ``fault``: an error after which the process ends;
+- ``FAKE_SETUP``: ``refuse``, ``die``, ``die_once`` or ``hang``, with one seed alone ``hang SEED``; ``fault``: an error
+  after which the process ends;
 - ``FAKE_REFERENCE_NS``: what the reference kernel takes;
 Where it is locked in it asks another one, which holds outputs for right whose first byte is 0.
 
@@ -208,7 +209,7 @@ class FakeWorker:
         mode = os.environ.get("FAKE_SETUP", "")
         if mode == "die" or (mode == "die_once" and first_time("setup_die_once")):
             os._exit(5)
-        if mode == "hang":
+        if mode in ("hang", f"hang {request.seed}"):
             time.sleep(1000.0)
         if mode == "refuse" or (mode == "locked" and LOCKED):
             return Failed("this problem does not fit on the GPU")

@@ -14,8 +14,10 @@ from tests.gpu_process import test_verify
 from tests.gpu_process.test_verify import Data
 from tuner.children.measuring import ReferenceData
 from tuner.core.model import Measurement, Status
+from tuner.gpu import contents
 from tuner.gpu.contents import FurtherContents
 from tuner.gpu.verify import Verifier
+from tuner.kernel.contents import CONTENTS_S
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.given import Given
 from tuner.runtime.driver import DriverFailure
@@ -96,6 +98,21 @@ def test_what_is_right_is_right_with_all_contents(tmp_path: Path) -> None:
     measurement, _ = problem.verify()
     assert measurement == Measurement(Status.OK, (1e3,), contents=dict.fromkeys(FLOATS, ""))
     assert len(problem.deadlines) == len(FLOATS)
+
+
+def test_a_slow_reference_is_not_asked_for_contents_that_would_end_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
+    problem.kernel = lambda x: np.abs(x)
+    problem.verifier.host_s = 0.9 * CONTENTS_S  # what the first begins with: it may take less
+    monkeypatch.setattr(contents, "FURTHER_S", 0.0)
+    measurement, _ = problem.verify()
+    assert measurement.status is Status.OK
+    assert [name for name, why in measurement.contents.items() if not why] == FLOATS[:1]
+    problem.verifier.host_s = 1.1 * CONTENTS_S
+    measurement, _ = problem.verify()
+    assert all("too slow" in measurement.contents[name] for name in FLOATS)
 
 
 def test_integers_cover_their_dtype_and_a_reference_without_an_answer_is_no_error() -> None:

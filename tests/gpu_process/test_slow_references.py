@@ -127,6 +127,15 @@ def test_a_matrix_product_is_asked_twice_a_content_and_twice_more_in_a_run(tmp_p
     assert calls == [4, 0, 2, 3]
 
 
+def test_what_takes_seconds_is_not_asked_once_more_for_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_reference, "REPEATED_S", 0.0)
+    problem = Slow(tmp_path, product)
+    assert problem.judged(96, 96).passed
+    assert problem.calls == 3
+
+
 SHAPES = [(64, 700), (200, 3), (3, 5000), (1, 40), (40, 1)]
 
 

@@ -64,6 +64,24 @@ def test_while_the_gpu_is_made_ready(tmp_path: Path, kernel: Path, step: str, se
     assert_no_process_left(fake.mark)
 
 
+def test_while_a_slow_reference_holds_up_the_confirmation(
+    tmp_path: Path, kernel: Path, database: Path
+) -> None:
+    log = tmp_path / "log"
+    log.touch()
+    slow = {"FAKE_SETUP": "hang 1", "FAKE_LOG": str(log), "FAKE_PATIENCE_S": "0.3"}
+    fake = Fake(tmp_path, *command(kernel), sleep_s=0.0, **slow)
+    deadline = time.monotonic() + 60.0
+    while "setup 1" not in log.read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    fake.process.send_signal(signal.SIGTERM)
+    said = fake.ends(WITHIN_S)
+    assert said.code == 130 and "best" in said.out and "all of them are kept" in said.err, said
+    assert_no_process_left(fake.mark)
+    again = Fake(tmp_path, *command(kernel), "--resume", sleep_s=0.0).ends()
+    assert again.code == 0 and trials_in(database) == 12, again.err
+
+
 def test_while_a_measurement_takes_long(tmp_path: Path, kernel: Path, database: Path) -> None:
     fake = Fake(tmp_path, *command(kernel), sleep_s=1.0)
     deadline = time.monotonic() + 60.0

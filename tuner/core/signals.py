@@ -122,8 +122,8 @@ def note(text: str) -> None:
         os.write(sys.stderr.fileno(), f"{before}{text}{after}".encode())
 
 
-PATIENCE_S = 3.0
-"""After the first signal, for the measurement under way; schedulers send SIGKILL some seconds after SIGTERM."""
+PATIENCE_S = 1.2
+"""After the first signal, for the measurement under way: some tenths of a second. SIGKILL may follow after two."""
 
 
 @contextmanager

@@ -103,6 +103,7 @@ class LocalDevice(Device):
         self._truth: Problem | None = None
         self._requests: Requests
         self._ahead: Requests | None = None  # The last of compile_ahead; a digest of the kernel takes 0.1 s.
+        self._confirmed: Problem | None = None  # What the fresh process holds, on other inputs.
         self._seed = 0
         self._released = True  # Whether the measuring process holds no data of a problem.
 
@@ -110,8 +111,6 @@ class LocalDevice(Device):
     def working(self) -> bool:
         """Whether the measuring process works on a request."""
         return self._guard.working
-
-    # -- contract -------------------------------------------------------------------------------------------------
 
     def choose_conditions(
         self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
@@ -136,9 +135,8 @@ class LocalDevice(Device):
             reference_ns = self._set_up()
         before = self.calibration
         if before is not None and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
-            self.calibration = (
-                self._calibrated(short=short) or before
-            )  # clocks were locked or unlocked, perhaps
+            # Clocks were locked or unlocked, perhaps.
+            self.calibration = self._calibrated(short=short) or before
             self._set_up()
         if self.calibration is not None:
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
@@ -272,13 +270,14 @@ class LocalDevice(Device):
         for variant, name in self._submissions.idle():
             self.say(f"{name} of {variant} changed neither machine code nor launches: tune check says more")
         self.release()
-        problem = self._submissions.problem
+        problem, self._confirmed = self._submissions.problem, None
         try:
             guard = self.processes.fresh()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
             match set_up(guard, setup, problem, self.say):
                 case Failed(error=error) | Unanswered(error=error):
                     return Measurement(Status.UNSTABLE, error=error)
+            self._confirmed = problem
             candidate, compilation = self._requests.compile(problem, configuration)
             if candidate is None:
                 return Measurement(compilation.status, error=compilation.error)
@@ -306,7 +305,8 @@ class LocalDevice(Device):
             return None
         if candidate is None:
             return Measurement(compilation.status, error=compilation.error)
-        answer = guard.call(setup, limit_s)
+        there, self._confirmed = contents and problem == self._confirmed, None
+        answer = None if there else guard.call(setup, limit_s)  # references may be slow
         if isinstance(answer, Failed | Unanswered):
             if isinstance(answer, Unanswered) and answer.undecided:  # it may compute for long
                 self.end_confirmation()
@@ -320,6 +320,7 @@ class LocalDevice(Device):
 
     def end_confirmation(self) -> None:
         """End it."""
+        self._confirmed = None
         self.processes.end_fresh()
 
     def fits(self, problem: Problem, configuration: Configuration) -> bool:

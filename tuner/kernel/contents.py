@@ -34,6 +34,9 @@ EXPONENTS = {"float16": 3.0, "float8_e4m3fn": 3.0}
 OTHER_EXPONENTS = 5.0
 ENDS = 0.1
 """Share of the integers of the whole range that are its first or last."""
+CONTENTS_S = 30.0
+"""In the measuring process no further content is begun that would end later, by what the reference has taken: six take
+a second, unless a reference on the host is slow."""
 REMEDY = "correct the kernel, or say what it is for by the inputs' init = { uniform = [least, largest] }"
 
 

@@ -36,6 +36,9 @@ from tuner.runtime.launches import OUTPUTS, Buffer
 
 LIMIT_S = 240.0
 """For all calls together. The setup of a problem may take 600 s, and with a wider dtype beside it computes two."""
+REPEATED_S = 5.0
+"""What takes longer is not called again only to see that it gives the same: a run would wait, and a right kernel that
+cannot be so of two results shows it, too."""
 FURTHER_S = 10.0
 """For both calls of a further content: a loop over integers of the whole range has no end."""
 PROBES = 8
@@ -70,9 +73,9 @@ def run_function(
 
     It gets what its parameters name: tensors as arrays that it cannot write to (float64 or complex128; int64, uint64 or
     bool where the tensor has these), sizes and scalars. It returns an array, or a table of arrays by output; in place
-    of each array perhaps a pair of the array and its magnitude. It is called once more with the same inputs. Where a
-    magnitude is missing, it is called with inputs that are off by a rounding error of float32: :data:`PROBES` times,
-    and up to three times for the terms, unless that takes long.
+    of each array perhaps a pair of the array and its magnitude. It is called once more with the same inputs, unless it
+    takes :data:`REPEATED_S`. Where a magnitude is missing, it is called with inputs that are off by a rounding error of
+    float32: :data:`PROBES` times, and up to three times for the terms, unless that takes long.
 
     Args:
         function: in the user's file, which is run.
@@ -106,6 +109,8 @@ def run_function(
             for name, (value, _) in (results if turn else {}).items():
                 call.require_same(name, first[name][0], value)
             first = first or results
+            if call_s > REPEATED_S:
+                break
         floats = [name for name in first if of[name].dtype in UNIT_ROUNDOFF]
         missing = [name for name in floats if first[name][1] is None]
         integers = [name for name in first if further and of[name].dtype not in UNIT_ROUNDOFF]

@@ -259,7 +259,9 @@ SMALLEST = {
     "float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133, "float8_e4m3fn": 2.0**-9,
 }  # fmt: skip
 """Smallest positive number: rounding errors of smaller results have no relative bound."""
-OVERFLOW = {"float32": 2.0**128 - 2.0**103, "float16": 65520.0, "bfloat16": 2.0**128 - 2.0**119}
+SATURATED = {"float8_e4m3fn": 448.0}
+"""What stands for infinity in a dtype that has none."""
+OVERFLOW = {"float32": 2.0**128 - 2.0**103, "float16": 65520.0, "bfloat16": 2.0**128 - 2.0**119, **SATURATED}
 """From where on rounding to nearest gives infinity."""
 for _complex, _part in PARTS.items():  # complex numbers are rounded part by part
     UNIT_ROUNDOFF[_complex], SMALLEST[_complex] = UNIT_ROUNDOFF[_part], SMALLEST[_part]

@@ -206,6 +206,8 @@ def heading(state: State, shown: Collection[str] = (), *, full: bool = False) ->
     )
     if options.time_s is not None and not run.replayed:
         limit = f"no configuration begins after {options.time_s:.3g} s"
+        if state.device.host_s > options.time_s:
+            limit += f", and the reference alone took {state.device.host_s:.0f} s on the host"
         lines.append(f"{limit}; the race and the confirmation then take up to {math.ceil(state.finish_s)} s")
     if state.known_before:
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")

@@ -27,7 +27,7 @@ from tuner.tuning.state import State, bounded, fastest, metrics, told_time
 from tuner.tuning.store import Store
 
 POLL_S = 0.1
-PATIENCE_S = 2.5
+PATIENCE_S = 1.0
 """After Ctrl-C, how long the measurement under way may still take."""
 SUSPECT_ATTEMPTS, MAX_ATTEMPTS = 2, 3
 """A configuration that was begun twice without a result is tried once more with nothing beside it: another one may have

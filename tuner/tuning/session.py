@@ -13,6 +13,7 @@ from tuner.core.observer import Observer
 from tuner.core.phases import Phases
 from tuner.core.signals import uninterrupted
 from tuner.devices.base import Device
+from tuner.kernel.contents import CONTENTS_S
 from tuner.kernel.default import simplicity
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
 from tuner.kernel.spec import KernelSpec
@@ -101,8 +102,10 @@ def _finish_s(request: Request, state: State) -> float:
     run, device = state.run, state.device
     races = 1 + warm_matters(request.kernel, run, device, state.roof.speed_of_light_ns)
     problem_s = sum(end - begin for name, begin, end in device.phases.spans() if name == "problem")
-    sizes_s = VERIFIED_PROBLEMS * min(device.host_s, SLOW_CASE_S)
-    return races * EFFORTS[run.options.effort].race_s + FRESH_S + problem_s + min(sizes_s, EDGE_CASES_S)
+    sizes_s = min(VERIFIED_PROBLEMS * min(device.host_s, SLOW_CASE_S), EDGE_CASES_S)
+    if SLOW_CASE_S < device.host_s < CONTENTS_S:  # perhaps there are no smaller sizes for the contents
+        sizes_s = max(sizes_s, CONTENTS_S)
+    return races * EFFORTS[run.options.effort].race_s + FRESH_S + problem_s + sizes_s
 
 
 def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:

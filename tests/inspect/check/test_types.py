@@ -29,7 +29,8 @@ arguments = ["x", "y", "n"]
 grid = ["ceil_div(n, block_size)"]
 block = ["block_size"]
 """
-HALVES = "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n"  # NVRTC reads them in 0.1 s
+HEADERS = dict.fromkeys(("float16", "bfloat16"), "#include <cuda_bf16.h>\n#include <cuda_fp16.h>\n")  # 0.1 s
+HEADERS["float8_e4m3fn"] = "#include <cuda_fp8.h>\n"
 CODE = """\
 extern "C" __global__ void kind(const input_type* x, input_type* y, int n) {
     const int i = blockIdx.x * block_size + threadIdx.x;
@@ -40,6 +41,7 @@ extern "C" __global__ void kind(const input_type* x, input_type* y, int n) {
 KINDS = {
     "float": ("-x", "-x[i]", "x[i]"),
     "bfloat": ("-x", "-x[i]", "x[i]"),
+    "float8": ("-x", "input_type(-float(x[i]))", "x[i]"),
     "int": ("3 * x - 1", "3 * x[i] - 1", "3 * x[i]"),
     "uint": ("3 * x - 1", "3 * x[i] - 1", "3 * x[i] + 1"),
     "bool": ("x == 0", "!x[i]", "x[i]"),
@@ -55,7 +57,7 @@ def written(folder: Path, dtype: str, *variants: str) -> Path:
     """Write a kernel of a dtype with variants, of ``right`` and ``wrong``, and return its file."""
     numpy, *expressions = KINDS[DTYPES[dtype].kind]
     text = KERNEL.replace("DTYPE", dtype).replace("NUMPY", numpy)
-    code = (HALVES if dtype.endswith("float16") else "") + CODE
+    code = HEADERS.get(dtype, "") + CODE
     for name, expression in zip(("right", "wrong"), expressions, strict=True):
         (folder / f"{name}.cu").write_text(code.replace("EXPRESSION", expression))
     text += "".join(VARIANT.replace("NAME", name) for name in variants)
@@ -63,9 +65,7 @@ def written(folder: Path, dtype: str, *variants: str) -> Path:
     return folder / "k.toml"
 
 
-@pytest.mark.parametrize(
-    "dtype", [name for name in DTYPES if name != "float8_e4m3fn"]
-)  # the CPU run has no cuda_fp8.h
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_each_dtype_is_compared_as_what_it_is(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, dtype: str
 ) -> None:
@@ -73,6 +73,26 @@ def test_each_dtype_is_compared_as_what_it_is(
     status, lines = findings(capsys, str(file), "--cc", "90")
     assert status == 1 and len(lines) == 1, lines
     assert " wrong, at n=" in lines[0] and "as wrong block_size=64" in lines[0]
+
+
+def test_pairs_and_fours_of_float8_round_as_on_a_gpu(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = written(tmp_path, "float8_e4m3fn", "right")
+    file.write_text(file.read_text().replace('"-x"', '"96 * x"').replace("= 300", "= 512"))
+    file.write_text(
+        file.read_text().replace(
+            "{ values = [64] }", '{ values = [64] }\n[variants.right]\nrequires = "n % 4 == 0"'
+        )
+    )
+    code = file.with_name("right.cu")
+    four = """if (4 * i >= n) return;
+        float4 v = float4(((const __nv_fp8x4_e4m3*)x)[i]);
+        ((__nv_fp8x2_e4m3*)y)[2 * i] = __nv_fp8x2_e4m3(float2{96 * v.x, 96 * v.y});
+        y[4 * i + 2].__x = __nv_cvt_float_to_fp8(96 * v.z, __NV_SATFINITE, __NV_E4M3);
+        y[4 * i + 3] = input_type(96.0 * v.w);"""
+    code.write_text(code.read_text().replace("if (i < n) y[i] = input_type(-float(x[i]));", four))
+    assert findings(capsys, str(file), "--cc", "90") == (0, [])
 
 
 def test_a_wide_integer_is_compared_in_full(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tuner.kernel.python_reference import expected_on_host
 from tuner.kernel.reference import (
     MOST_UNKNOWN,
     OVERFLOW,
+    SATURATED,
     UNIT_ROUNDOFF,
     Expected,
     Tolerance,
@@ -221,8 +222,9 @@ def difference(
             right |= np.abs(got - expected.value) <= allowed
             right |= np.isinf(expected.magnitude)
             large = np.abs(expected.value) + bound.coefficient * expected.magnitude
-            same_sign = np.isinf(got) & (np.signbit(got.real) == np.signbit(expected.value.real))
-            right |= same_sign & (large >= OVERFLOW.get(tensor.dtype, np.inf))
+            beyond = np.abs(got) >= SATURATED.get(tensor.dtype, np.inf)
+            same_sign = np.signbit(got.real) == np.signbit(expected.value.real)
+            right |= beyond & same_sign & (large >= OVERFLOW.get(tensor.dtype, np.inf))
     if right.all():
         return None
     index = tuple(int(i) for i in np.argwhere(~right)[0])
