@@ -66,6 +66,7 @@ def compiled(own: Path) -> int:
 
 def main() -> None:
     own, mine, secret, shared = map(Path, sys.argv[1:5])
+    jail.keep_caches_in(own)
     missing = jail.enter(own, [mine], [secret.parent / "known"], sys.argv[5], shared)
     parent = os.getppid()
     attempts: dict[str, Callable[[], object]] = {

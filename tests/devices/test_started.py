@@ -12,7 +12,7 @@ from tests.devices.fake_measuring import log_into, starts, wait_until
 from tuner.core.errors import DeviceError
 from tuner.devices import started
 from tuner.devices.guard import Guard
-from tuner.devices.isolated import isolated
+from tuner.devices.isolated import expect_isolated, isolated
 from tuner.devices.local import LocalDevice
 
 WORKER = "tests.faults.fake_worker"
@@ -68,6 +68,18 @@ def test_processes_end_at_the_same_time_and_a_new_one_waits_for_that(
     assert len(ended) == 1
     processes.close()
     assert len(ended) == 3 and ended[2] - ended[1] < 0.1
+
+
+def test_processes_begin_before_it_is_known_into_what_they_are_locked(tmp_path: Path) -> None:
+    with closing(LocalDevice(0, 1, tmp_path / "cubins", worker=WORKER)) as device:
+        expect_isolated(device)
+        wait_until(lambda: len(starts(tmp_path)) == 3)
+        with isolated(device, [tmp_path]) as lent:
+            lent.processes.fresh()  # the one that measures and this one, no other
+            assert len(starts(tmp_path)) == 3
+        expect_isolated(device)
+        wait_until(lambda: len(starts(tmp_path)) == 5)
+    assert not [pid for pid in starts(tmp_path) if Path(f"/proc/{pid}").exists()]
 
 
 def test_where_cuda_does_not_start_behind_landlock_the_rest_of_the_jail_stays(

@@ -46,7 +46,9 @@ from tuner.children.measuring import (
     Drawn,
     Failed,
     GpuTaken,
+    Heard,
     Hello,
+    LockIn,
     Measure,
     Measured,
     MeasuringReply,
@@ -81,8 +83,6 @@ GPU = Gpu(
     memory_bytes_per_s=4.814304e12,
 )
 """The one of ``tuner.kernel.roofline``, whose import would take longer than all the rest."""
-LOCKED = sys.argv[4:5] == [""]
-"""Whether it is kept from files: the argument says why it is not."""
 REFERENCE_NS = 150_000.0
 BASELINE_NS = 2_000_000.0
 """Of whatever is no candidate; longer than any candidate takes."""
@@ -95,7 +95,7 @@ STATUSES = {
 }
 NONSENSE = b"\x82\xa4type\xa8Measured\xabmeasurement\x81\xa5taste\xa5sweet"
 """An answer whose measurement has no status."""
-Pipe = ParentPipe[MeasuringRequest | Told, MeasuringReply]
+Pipe = ParentPipe[Heard, MeasuringReply]
 
 
 def log(text: str) -> None:
@@ -211,7 +211,7 @@ class FakeWorker:
             os._exit(5)
         if mode in ("hang", f"hang {request.seed}"):
             time.sleep(1000.0)
-        if mode == "refuse" or (mode == "locked" and LOCKED):
+        if mode == "refuse":
             return Failed("this problem does not fit on the GPU")
         if mode == "undecided":
             return Failed("the reference of y is not a number", undecided=True)
@@ -323,17 +323,19 @@ class FakeWorker:
 def main() -> None:
     mode = os.environ.get("FAKE_START", "")
     log("start")
-    if mode == "die" or (mode == "die_locked_once" and LOCKED and first_time("locked")):
-        print("libfake.so: cannot open shared object file", file=sys.stderr, flush=True)
-        os._exit(4)
     if mode == "hang":
         time.sleep(1000.0)
     pipe: Pipe = ParentPipe(MEASURING)
-    if mode == "refuse" or (mode == "locked" and LOCKED):
+    lock = pipe.receive() if len(sys.argv) > 4 else None
+    locked = isinstance(lock, LockIn) and not lock.open_files
+    if mode == "die" or (mode == "die_locked_once" and locked and first_time("locked")):
+        print("libfake.so: cannot open shared object file", file=sys.stderr, flush=True)
+        os._exit(4)
+    if mode == "refuse" or (mode == "locked" and locked):
         why = "no CUDA GPU can be used: CUDA_ERROR_NO_DEVICE (100); run `tune doctor`"
         pipe.send(Failed(LOCKED_OUT + why if mode == "locked" else why))
         return
-    missing = [f"{NOT_ISOLATED}{one}" for one in sys.argv[4:5] if one]
+    missing = [f"{NOT_ISOLATED}{lock.open_files}"] if isinstance(lock, LockIn) and lock.open_files else []
     pipe.send(Hello(GPU, ("NVML does not answer", *missing), int(os.environ.get("FAKE_OTHERS", "0"))))
     FakeWorker(pipe).serve()
 

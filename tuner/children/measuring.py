@@ -177,6 +177,15 @@ class Release(Message, frozen=True):
     """Free the problem's memory, so that another process has room for the same problem."""
 
 
+class LockIn(Message, frozen=True):
+    """Lock yourself in, and begin; comes once, before all others, to a process that waits for it."""
+
+    readable: tuple[Path, ...]
+    """Beside libraries."""
+    open_files: str = ""
+    """Why it is not kept from other files; empty if it is."""
+
+
 # -- what a locked-in process asks another one, through the head ------------------------------------------------------
 
 
@@ -350,7 +359,8 @@ ANSWERS: Mapping[type[MeasuringRequest], tuple[type[Answer], ...]] = {
 }
 """What each request may be answered with; anything else is nonsense."""
 
-MEASURING: Channel[MeasuringRequest | Told, MeasuringReply] = Channel(MeasuringRequest | Told, MeasuringReply)
+Heard = MeasuringRequest | Told | LockIn
+MEASURING: Channel[Heard, MeasuringReply] = Channel(Heard, MeasuringReply)
 
 # -- the child that looks for GPUs: a context, or even the driver, has no place in the head ----------------------------
 

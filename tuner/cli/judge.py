@@ -23,6 +23,7 @@ from tuner.core import paths
 from tuner.core.errors import KernelError, UsageError
 from tuner.core.files import temporary_folder
 from tuner.core.model import Problem
+from tuner.core.phases import process_began
 from tuner.core.signals import stopping
 from tuner.devices.base import say_nothing
 from tuner.kernel.candidates import candidate_kernel
@@ -73,6 +74,7 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
     with ExitStack() as devices:
         opened = partial(_opened, asked, task, devices)
         judgement = opened()
+        judgement.device.phases.note("start", process_began())
         if asked.rounds_folder is not None:
             verdict = _rounds(asked, judgement, opened)
         elif candidate is None:
@@ -86,7 +88,7 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
     if asked.as_json:
         click.echo(verdict.to_json().decode(), nl=False)
     else:
-        show_verdict(verdict)
+        show_verdict(verdict, full=asked.full)
     if verdict.exit_code:
         sys.exit(verdict.exit_code)
 

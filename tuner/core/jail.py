@@ -74,6 +74,15 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS, _EACCES = 1, 38, 13
 
 
+def keep_caches_in(folder: Path) -> None:
+    """Have libraries write there; before they are imported, since some look then."""
+    for name in CACHES:
+        os.environ[name] = str(folder)
+    tempfile.tempdir = None
+    # In this process: no forks, which a kernel's first compilation would make by the dozen.
+    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
+
+
 def enter(
     folder: Path,
     readable: Iterable[Path],
@@ -92,11 +101,6 @@ def enter(
         shared: a file that it may change, too.
         open_files: why it is not kept from other files; empty if it is.
     """
-    for name in CACHES:
-        os.environ[name] = str(folder)
-    tempfile.tempdir = None
-    # In this process: no forks, which a kernel's first compilation would make by the dozen.
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     missing = list(_limit())
     if len(list(Path("/proc/self/task").iterdir())) > 1:  # NumPy's: OPENBLAS_NUM_THREADS may ask for them
         missing.append("threads that ran before (OPENBLAS_NUM_THREADS=1 leaves none)")

@@ -12,6 +12,7 @@ import secrets
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from tuner.children.measuring import (
     Drawn,
     Failed,
     Hello,
+    LockIn,
     Measure,
     Measured,
     Pace,
@@ -40,7 +42,7 @@ from tuner.children.measuring import (
 )
 from tuner.core.model import Gpu, Status
 from tuner.core.processes import ChildDied
-from tuner.devices.guard import Guard
+from tuner.devices.guard import Guard, MeasuringChild
 from tuner.devices.pacing import Pacing
 from tuner.devices.pending import Pending, Unanswered
 from tuner.kernel.batching import Batch
@@ -75,6 +77,7 @@ class ExaminedGuard(Guard):
         say: told what the process waits for.
         referee: has a process that is not locked in, and nothing else to do meanwhile.
         exchange: file that both processes can write.
+        lock: into what the process is locked; until that is known, it imports libraries.
     """
 
     def __init__(
@@ -84,8 +87,9 @@ class ExaminedGuard(Guard):
         say: Callable[[str], None],
         referee: Guard,
         exchange: Path,
+        lock: Future[LockIn],
     ) -> None:
-        self._referee, self._exchange = referee, exchange
+        self._referee, self._exchange, self._lock = referee, exchange, lock
         self._full: Setup | None = None
         """The last setup, as the referee has it."""
         self._waiting = False
@@ -101,6 +105,7 @@ class ExaminedGuard(Guard):
         """Kill the process; what the referee still computes for it is of no use any more."""
         if self._waiting:
             self._referee.interrupt()
+        self._lock.cancel()  # nothing will be known any more
         super().close()
 
     # -- on the way to the process ---------------------------------------------------------------------------------
@@ -154,6 +159,12 @@ class ExaminedGuard(Guard):
         self._referee.submit(self._full, then)
 
     # -- from the process ------------------------------------------------------------------------------------------
+
+    def _greet(self, child: MeasuringChild) -> None:
+        try:
+            child.send(self._lock.result())
+        except CancelledError:
+            raise ChildDied("it was not needed") from None
 
     def _start(self) -> Hello | str:
         hello = super()._start()

@@ -30,6 +30,7 @@ from tuner.children.measuring import (
     Failed,
     ForReferee,
     GpuTaken,
+    Heard,
     Hello,
     Measure,
     Measured,
@@ -45,7 +46,6 @@ from tuner.children.measuring import (
     Setup,
     SetupDone,
     Started,
-    Told,
 )
 from tuner.core.conditions import Regime
 from tuner.core.errors import DeviceError
@@ -73,7 +73,7 @@ DRIFT = 0.02
 """By how much the reference kernel may differ in a new process: as much as the measuring process allows
 (``tuner.gpu.problem``) from one of its own probes to the next."""
 
-MeasuringChild = Child[MeasuringRequest | Told, MeasuringReply]
+MeasuringChild = Child[Heard, MeasuringReply]
 
 
 class Guard:
@@ -374,27 +374,27 @@ class Guard:
         """Start a process; return its first message, or what went wrong."""
         try:
             self._child = Child(self._module, MEASURING, self._arguments)
-        except OSError as error:
-            return f"the measuring process cannot be started: {error}"
-        self._deadline = time.monotonic() + START_S
-        try:
+            self._greet(self._child)
+            self._deadline = time.monotonic() + START_S
             while time.monotonic() < self._deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
                     case Hello() as hello:
                         return hello
                     case Failed(error=refusal):
                         return refusal
+        except OSError as error:
+            return f"the measuring process cannot be started: {error}"
         except ChildDied as death:
             return f"the measuring process ended while starting: {death.reason}"
         return "the measuring process does not start"
+
+    def _greet(self, child: MeasuringChild) -> None:
+        """Say what a process waits for before its first message: nothing, unless it will be locked in."""
 
     def _give_up(self, error: str) -> None:
         """Answer everything, now and later, with the same bad news."""
         failed = Unanswered(Status.WORKER_DIED, error, fatal=True)
         while self._in_flight:
             self._in_flight.popleft().done(failed)
-        while not self._closing.is_set():
-            pending = self._requests.get()
-            if pending is None:
-                return
+        while not self._closing.is_set() and (pending := self._requests.get()) is not None:
             pending.done(failed)

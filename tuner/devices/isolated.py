@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 from tuner.children.measuring import LOCKED_OUT
 from tuner.core.errors import DeviceError
-from tuner.core.files import temporary_folder
 from tuner.devices.base import Device
 from tuner.devices.local import LocalDevice
 from tuner.devices.started import Processes
@@ -34,14 +33,18 @@ def isolated(device: Device, readable: Iterable[Path]) -> Iterator[Device]:
     if device.calibration is None or not device.calibration.short_noise_ns:
         with suppress(DeviceError):
             device.calibrate()
-    with temporary_folder() as folder, ExitStack() as closing:
-        own, exchange = folder / "own", folder / "exchange"
-        own.mkdir()
-        exchange.touch()
-        lent = _locked_in(device, partial(device.processes.jailed, own, exchange, list(readable)))
-        closing.callback(lent.close)
+    with device.phases.phase("locked-in processes"):
+        lent = _locked_in(device, partial(device.processes.jailed, list(readable)))
+    with closing(lent):
         lent.name, lent.versions, lent.calibration = device.name, device.versions, device.calibration
+        lent.phases = device.phases
         yield lent
+
+
+def expect_isolated(device: Device) -> None:
+    """Start the processes that :func:`isolated` will need, so that they have imported libraries by then."""
+    if isinstance(device, LocalDevice):
+        device.processes.expect_jailed()
 
 
 def _locked_in(device: LocalDevice, jailed: Callable[[str], Processes]) -> LocalDevice:

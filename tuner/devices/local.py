@@ -217,9 +217,8 @@ class LocalDevice(Device):
         """Render and compile one configuration when no compiler has anything better to do."""
         prefetch = self._prefetches.begin(configuration)
         done = partial(self._prefetched, self._submissions, prefetch)
-        self._pool.submit(
-            self._rendering(configuration), done, wanted=partial(self._prefetches.expects, prefetch)
-        )
+        wanted = partial(self._prefetches.expects, prefetch)
+        self._pool.submit(self._rendering(configuration), done, wanted=wanted)
 
     def compile_ahead(
         self, kernel: KernelSpec, problem: Problem, configurations: Sequence[Configuration]

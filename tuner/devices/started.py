@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin_cache import usable
+from tuner.children.measuring import LockIn
 from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
 from tuner.devices.examined import ExaminedGuard
 from tuner.devices.guard import Guard
-
-EXCHANGE = 2
-"""Place of the file in the arguments of a jail."""
 
 
 def has_gpu() -> bool:
@@ -34,9 +33,10 @@ class Processes:
         cache: folder of the cubin cache; None for none.
         worker: module of the measuring process.
         pool: of compilers, closed with the others; None for one of its own.
-        jail: where measuring processes are locked in, its arguments (:func:`tuner.gpu.worker.main`); the pool is then
-            another's.
-        referee: knows what is right where measuring processes are locked in.
+        referee: where measuring processes are locked in, knows what is right; the pool is then another's.
+
+    Raises:
+        TunerError: there is no room for the files of processes that are locked in.
     """
 
     def __init__(
@@ -47,23 +47,27 @@ class Processes:
         worker: str = "tuner.gpu.worker",
         pool: CompilePool | None = None,
         *,
-        jail: Sequence[str] = (),
         referee: Guard | None = None,
     ) -> None:
-        self._worker, self.locked_in = worker, bool(jail)
+        self._worker, self.locked_in = worker, referee is not None
         self._said: list[str] = []
         self._say: Callable[[str], None] = self._said.append
         self.cache = usable(cache, self._said.append)
         self._folder = ExitStack()
         self.arguments = [str(index), str(self.cache or "-"), "-"]
-        if jail:  # which must not read what others found to be right
-            self.arguments += jail
-        else:
-            self._share_answers()
+        self._lock: Future[LockIn] = Future()
+        self._ahead: Processes | None = None
         self._new_guard: Callable[[], Guard] = partial(Guard, worker, self.arguments, self._tell)
-        if referee is not None:
+        if referee is None:
+            self._share_answers()
+        else:  # which must not read what others found to be right
+            folder = self._folder.enter_context(temporary_folder())
+            own, exchange = folder / "own", folder / "exchange"
+            own.mkdir()
+            exchange.touch()
+            self.arguments += [str(own), str(exchange)]
             self._new_guard = partial(
-                ExaminedGuard, worker, self.arguments, self._tell, referee, Path(jail[EXCHANGE])
+                ExaminedGuard, worker, self.arguments, self._tell, referee, exchange, self._lock
             )
         self.guard = self._new_guard()
         """Of the process that measures candidates."""
@@ -79,21 +83,32 @@ class Processes:
         with suppress(TunerError):  # without it, slow references are asked again
             self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
 
-    def jailed(self, own: Path, exchange: Path, readable: Iterable[Path], open_files: str = "") -> Processes:
+    def expect_jailed(self) -> None:
+        """Start those of :meth:`jailed`, which import libraries until it is known into what they are locked."""
+        with suppress(TunerError):  # it is said where they are needed
+            self._ahead = self._ahead or self._waiting()
+
+    def _waiting(self) -> Processes:
+        index = int(self.arguments[0])
+        waiting = Processes(index, None, self.cache, self._worker, self.pool, referee=self.guard)
+        waiting.expect_fresh()
+        return waiting
+
+    def jailed(self, readable: Iterable[Path], open_files: str = "") -> Processes:
         """Return others for the same GPU, with the same compilers, that are locked in (:mod:`tuner.core.jail`).
 
         What is right, the measuring process of these knows; it has nothing else to do meanwhile.
 
         Args:
-            own: the folder that they may write to.
-            exchange: the file in which they leave their outputs.
             readable: files that they may read.
             open_files: why they are not kept from others; empty if they are.
+
+        Raises:
+            TunerError: there is no room for their files.
         """
-        jail = [open_files, *(str(path.resolve()) for path in (own, exchange, *readable))]
-        return Processes(
-            int(self.arguments[0]), None, self.cache, self._worker, self.pool, jail=jail, referee=self.guard
-        )
+        jailed, self._ahead = self._ahead or self._waiting(), None
+        jailed._lock.set_result(LockIn(tuple(path.resolve() for path in readable), open_files))
+        return jailed
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Say from now on, and now what there was to say before."""
@@ -143,6 +158,8 @@ class Processes:
         """Kill all of them, at the same time."""
         self._end(self.guard)
         self.end_fresh()
+        if self._ahead is not None:
+            self._ahead.close()
         if not self.locked_in:
             self.pool.close()
         self.alone()
@@ -152,11 +169,20 @@ class Processes:
 _begun: dict[tuple[int, int | None, Path | None], Processes] = {}
 
 
-def begin(index: int, jobs: int | None, cache: Path | None) -> None:
-    """Start the processes of a device that will be opened with the same arguments, if there is a GPU."""
+def begin(index: int, jobs: int | None, cache: Path | None, *, jailed: bool = False) -> None:
+    """Start the processes of a device that will be opened with the same arguments, if there is a GPU.
+
+    Args:
+        index: number of the GPU.
+        jobs: compiling processes; None for one a core.
+        cache: folder of the cubin cache; None for none.
+        jailed: start those that run what others wrote in Python, too.
+    """
     if has_gpu():
         atexit.register(discard)
-        _begun[index, jobs, cache] = Processes(index, jobs, cache)
+        begun = _begun[index, jobs, cache] = Processes(index, jobs, cache)
+        if jailed:
+            begun.expect_jailed()
 
 
 def begun(index: int, jobs: int | None, cache: Path | None) -> Processes | None:

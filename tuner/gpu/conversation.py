@@ -16,6 +16,8 @@ from tuner.children.measuring import (
     Deadline,
     Drawn,
     GpuTaken,
+    Heard,
+    LockIn,
     MeasuringReply,
     MeasuringRequest,
     Paced,
@@ -29,7 +31,7 @@ class Conversation:
     """What this process says to the head, and is told."""
 
     def __init__(self) -> None:
-        self._pipe: ParentPipe[MeasuringRequest | Told, MeasuringReply] = ParentPipe(MEASURING)
+        self._pipe: ParentPipe[Heard, MeasuringReply] = ParentPipe(MEASURING)
         self._requests: queue.SimpleQueue[MeasuringRequest | None] = queue.SimpleQueue()
         self._told: queue.SimpleQueue[Told | None] = queue.SimpleQueue()
         self.send = self._pipe.send
@@ -37,6 +39,11 @@ class Conversation:
         """Whether no request waits."""
         self.next = self._requests.get
         """Return the next request; None when the head is gone."""
+
+    def lock(self) -> LockIn | None:
+        """Wait until it is said into what this process is locked; None when the head is gone."""
+        said = self._pipe.receive()
+        return said if isinstance(said, LockIn) else None
 
     def begin(self) -> None:
         """Read from now on."""
@@ -61,7 +68,7 @@ class Conversation:
     def _read(self) -> None:
         """Empty the pipe at once, so that the guard never blocks on it, and decode while the GPU works."""
         while True:
-            message: MeasuringRequest | Told | None
+            message: Heard | None
             try:
                 message = self._pipe.receive()
             except msgspec.DecodeError as error:
@@ -70,7 +77,7 @@ class Conversation:
             if isinstance(message, Compared | Drawn | Paced):
                 self._told.put(message)
                 continue
-            self._requests.put(message)
+            self._requests.put(None if isinstance(message, LockIn) else message)
             if message is None:
                 self._told.put(None)
                 time.sleep(2.0)  # the tuner is gone; a hung kernel must not keep this process

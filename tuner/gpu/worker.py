@@ -8,6 +8,7 @@ context it reports and ends, and the guard starts a new one.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import statistics
 import sys
@@ -338,14 +339,21 @@ def _needs(setup: Setup) -> str:
 
 
 def main() -> None:
-    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; a jail (``devices/started.py``)."""
+    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; a jail's own folder and the exchange."""
     head = Conversation()
-    jailed, missing = sys.argv[4:], tuple[str, ...]()
+    index, (cache, kept) = int(sys.argv[1]), (None if one == "-" else Path(one) for one in sys.argv[2:4])
+    jailed, missing = [Path(one) for one in sys.argv[4:]], tuple[str, ...]()
     if jailed:
-        (own, exchange, *readable), known = map(Path, jailed[1:]), [Path(sys.argv[2]), *lock_files()]
-        missing = jail.enter(own, readable, known, jailed[0], exchange)
-    cache, kept = (None if folder == "-" else Path(folder) for folder in sys.argv[2:4])
-    index = int(sys.argv[1])
+        own, exchange = jailed
+        jail.keep_caches_in(own)
+        for library in ("torch", "cupy"):  # takes seconds, and needs nothing of the candidate
+            library_version(library)
+        gc.freeze()  # what has been imported stays: torch collects garbage at each capture before 2.9
+        lock = head.lock()
+        if lock is None:
+            return
+        known = [*([cache] if cache else []), *lock_files()]
+        missing = jail.enter(own, lock.readable, known, lock.open_files, exchange)
     try:
         hello, clocks = hello_of(index)
         if jailed:
@@ -364,8 +372,6 @@ def main() -> None:
             head.send(Started())
             head.send(Failed(str(error), dying=True))
         os._exit(3)
-    for library in ("torch", "cupy") if jailed else ():  # imported while another process measures
-        library_version(library)
     while (request := head.next()) is not None:
         head.send(Started())
         head.send(answer := worker.answer(request))

@@ -71,7 +71,7 @@ def _details(result: Result, finish: Finish, texts: Texts) -> list[tuple[str, ob
         ("failed", _failures(state)),
         ("trials", f"{_trials(state)}{_chosen(result)}{_occupied(result)}"),
         ("initial", _initial(state, finish.winner)),
-        ("seconds", _phases(result)),
+        ("seconds", tables.phases(result.stats.get("phases", []))),
     ]
 
 
@@ -289,12 +289,6 @@ def _of_the_ceiling(state: State, time_ns: float) -> str:
     if share is None or state.ceiling is None:
         return ""
     return f", {tables.percent(share)} of the measured {state.ceiling.name} rate"
-
-
-def _phases(result: Result) -> str:
-    """Return from when until when each phase was, which may overlap."""
-    spans: Sequence[tuple[str, float, float]] = result.stats.get("phases", [])
-    return ", ".join(f"{name} {begin:.2f} to {end:.2f}" for name, begin, end in spans)
 
 
 def _how(state: State, finish: Finish) -> str:

@@ -36,15 +36,25 @@ def test_a_right_candidate_has_times_beside_the_baselines(
     assert compared["torch"]["verdict"] == "faster" and compared["torch"]["speedup_low"] > 2
     assert len(at["sizes"]) == 12 and {size["status"] for size in at["sizes"]} == {"ok"}
     assert verdict["task"]["digest"] and verdict["candidate"]["digest"] and verdict["seed"] == 7
+    steps = {name for name, begin, end in verdict["phases"] if 0.0 <= begin <= end}
+    assert steps >= {
+        "start",
+        "problem",
+        "candidate",
+        "race",
+        "race, warm",
+        "fresh process",
+        "edge-case sizes",
+    }
     assert said.code == {"slower": 4}.get(verdict["speed"], 0)
 
 
 def test_people_read_what_was_checked_and_the_times(judge: Judge, tmp_path: Path) -> None:
     cuda(tmp_path)
-    said = judge(task(tmp_path / "task"), "ok.cu", "--against", "default", "--seed", "3")
+    said = judge(task(tmp_path / "task"), "ok.cu", "--against", "default", "--seed", "3", "-v")
     first, *lines = said.out.splitlines()
     assert first in ("ok.cu: right, slower", "ok.cu: right, faster")
-    assert [line.split()[0] for line in lines] == ["verified", "rotating", "task"]
+    assert [line.split()[0] for line in lines] == ["verified", "rotating", "task", "seconds"]
     assert "at 12 other sizes" in said.out and " over default: " in said.out and "--seed 3" in said.out
 
 

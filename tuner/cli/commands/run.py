@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli import options as shared
-from tuner.cli.loader import command, flag, kernel_argument, option, texts
+from tuner.cli.loader import begin, command, flag, kernel_argument, option, texts
 from tuner.core import paths
 
 if TYPE_CHECKING:
@@ -159,12 +158,8 @@ class RunArguments:
 
 
 def _body(given: RunArguments) -> str:
-    """Return the body, whose import takes longer than to start the GPU's processes, which is done before."""
-    kind, _, number = given.device_name.partition(":")
-    alone = not given.spread and given.space_file is None
-    if alone and kind in ("auto", "cuda") and (not number or number.isdecimal()):
-        begin = importlib.import_module("tuner.devices.started").begin
-        begin(int(number or 0), given.jobs, given.cache)
+    if not given.spread and given.space_file is None:
+        begin(given.device_name, given.jobs, given.cache)
     return "run:run"
 
 

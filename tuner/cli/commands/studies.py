@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli import options as shared
-from tuner.cli.loader import argument, command, flag, kernel_argument, option, texts
+from tuner.cli.loader import argument, begin, command, flag, kernel_argument, option, texts
 from tuner.cli.options import ConfigurationArguments
+from tuner.core import paths
 
 if TYPE_CHECKING:
     from tuner.core.conditions import Mode, Regime
@@ -117,11 +118,19 @@ class JudgeArguments:
         help="Seed of the inputs and the order; by default another each time.",
     )
     jobs: int | None = shared.jobs()
+    full: bool = flag("-v", "--full", help_="Also print from which second to which each step took.")
     quiet: bool = shared.quiet()
     as_json: bool = shared.json()
 
 
-judge = command(JudgeArguments, "judge:judge")
+def _judge(given: JudgeArguments) -> str:
+    if given.task and (given.candidate or given.rounds_folder):
+        file, _, _ = given.candidate.partition(":")
+        begin(given.device_name, given.jobs, paths.cubins(), jailed=file.endswith(".py"))
+    return "judge:judge"
+
+
+judge = command(JudgeArguments, _judge, "judge")
 
 LADDER_EPILOG = """\b
 Examples:

@@ -18,6 +18,7 @@ from tuner.children.measuring import NOT_ISOLATED, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Problem, Status, Trial, digest
+from tuner.core.phases import Phases
 from tuner.core.version import __version__
 from tuner.devices.base import Contestant, Device
 from tuner.devices.isolated import isolated
@@ -104,6 +105,13 @@ class Judgement:
             name: in the verdict.
             incumbent: another candidate, to compare it with.
         """
+        try:
+            verdict = self._whole(candidate, name, incumbent)
+        finally:
+            phases, self.device.phases = self.device.phases, Phases()
+        return structs.replace(verdict, phases=tuple(phases.spans()))
+
+    def _whole(self, candidate: KernelSpec, name: str, incumbent: Best | None) -> Verdict:
         if not _is_called(candidate):
             return self._judged(candidate, name, incumbent)
         readable = readable_for(self.task.kernel, candidate, self.task.against.baselines)
@@ -114,7 +122,8 @@ class Judgement:
         if verdict.judged is not Judged.RIGHT:
             return verdict
         try:
-            error, reason = slowed_baseline(self.device, self.task, verdict), str(Status.TAMPERS)
+            with self.device.phases.phase("baselines alone"):
+                error, reason = slowed_baseline(self.device, self.task, verdict), str(Status.TAMPERS)
         except TunerError as failure:
             error, reason = f"its baselines outside of its process: {failure}", "failed"
         if not error:
@@ -212,7 +221,10 @@ class _AtProblem:
         conditions, _ = device.choose_conditions(kernel, problem, self._task.mode, Regime.RESTED)
         device.prepare(kernel, problem, self._judgement.seed, conditions)
         self._judgement.say(f"judging at {problem}")
-        trial = self._first(configuration)
+        with device.phases.phase("candidate"):
+            trial = self._first(configuration)
+        for span in device.busy.spans[-1:]:  # without its import, first calls and capture
+            device.phases.note("timed", *span)
         device.expect_confirmation()
         time_ns = self._race(configuration, trial.time_ns or 0.0, conditions)
         self._confirm(configuration, time_ns)
@@ -241,7 +253,10 @@ class _AtProblem:
         tensors = tensors_of(self._candidate, self._problem, self._device.gpu)
         warm = self._task.mode is None and conditions.mode is not Mode.WARM
         warm = warm and warm_differs(tensors, self._device.gpu, time_ns)
-        times = [self._raced(configuration, time_ns, mode) for mode in (None, *([Mode.WARM] if warm else []))]
+        times = []
+        for mode in (None, *([Mode.WARM] if warm else [])):
+            with self._device.phases.phase(f"race{f', {mode}' if mode else ''}"):
+                times.append(self._raced(configuration, time_ns, mode))
         self.note(modes=tuple(times))
         return times[0].time_ns
 

@@ -12,8 +12,8 @@ from tuner.report.terminal import printable
 from tuner.studies.judging.verdict import ModeTimes, ProblemVerdict, Verdict, Versus
 
 
-def show_verdict(verdict: Verdict) -> None:
-    """Print what became of a candidate, what was checked, its times, and what was judged by."""
+def show_verdict(verdict: Verdict, *, full: bool = False) -> None:
+    """Print what became of a candidate, what was checked, its times, what was judged by, and if asked its phases."""
     click.echo(printable(headline(verdict)))
     several = len(verdict.problems) > 1
     pairs: list[tuple[str, object]] = []
@@ -26,6 +26,8 @@ def show_verdict(verdict: Verdict) -> None:
     pairs.append(("  task", f"{task.kernel} {task.digest[:12]} on {verdict.gpu}, --seed {verdict.seed}"))
     if verdict.not_isolated:
         pairs.append(("  not isolated", ", ".join(verdict.not_isolated)))
+    if full:
+        pairs.append(("  seconds", tables.phases(verdict.phases)))
     tables.show_pairs(pairs)
 
 

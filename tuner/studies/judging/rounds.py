@@ -23,6 +23,7 @@ from msgspec import structs
 
 from tuner.core.errors import Interrupted, KernelError, TunerError, UsageError
 from tuner.core.files import whole_file
+from tuner.devices.isolated import expect_isolated
 from tuner.kernel.candidates import SUFFIXES, candidate_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.judging.isolation import COPIES
@@ -139,6 +140,8 @@ class Rounds:
         self.judgement = replace(self.judgement, seed=self.seeds.randrange(2**31))
         try:
             verdict = self.judgement.judge(kernel, record.name, incumbent)
+            if record.name.endswith(".py"):  # the next may be one, too
+                expect_isolated(self.judgement.device)
         except TunerError as error:
             verdict = self.judgement.refusal(record, "failed", str(error))
         if verdict.judged is Judged.FAILED:  # the next candidate has a device that nothing has touched

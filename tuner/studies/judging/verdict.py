@@ -161,6 +161,8 @@ class Verdict(Record, frozen=True):
     """When it was judged, in UTC."""
     not_isolated: tuple[str, ...] = ()
     """Of a Python candidate: what this system could not lock its process out of."""
+    phases: tuple[tuple[str, float, float], ...] = ()
+    """What was done, from which second of the judgement to which; they may overlap."""
 
     @property
     def exit_code(self) -> int:
