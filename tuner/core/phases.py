@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +36,11 @@ class Phases:
             (name, round(began - spans[0][1], 2), round(ended - spans[0][1], 2))
             for name, began, ended in spans
         ]
+
+
+def listed(spans: Iterable[tuple[str, float, float]]) -> str:
+    """Return from when until when each phase was."""
+    return ", ".join(f"{name} {begin:.2f} to {end:.2f}" for name, begin, end in spans)
 
 
 @dataclass

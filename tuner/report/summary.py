@@ -10,6 +10,7 @@ from statistics import median
 
 from tuner.core.errors import first_line
 from tuner.core.model import Run, Status, Trial
+from tuner.core.phases import listed
 from tuner.core.stats import Ratio, Verdict
 from tuner.database.records import RESERVATIONS
 from tuner.report import tables
@@ -71,7 +72,7 @@ def _details(result: Result, finish: Finish, texts: Texts) -> list[tuple[str, ob
         ("failed", _failures(state)),
         ("trials", f"{_trials(state)}{_chosen(result)}{_occupied(result)}"),
         ("initial", _initial(state, finish.winner)),
-        ("seconds", tables.phases(result.stats.get("phases", []))),
+        ("seconds", listed(result.stats.get("phases", []))),
     ]
 
 

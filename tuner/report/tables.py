@@ -84,11 +84,6 @@ def duration(ns: float | None) -> str:
     return f"{ns / size:.4g} {unit}"
 
 
-def phases(spans: Iterable[tuple[str, float, float]]) -> str:
-    """Return from when until when each phase was, which may overlap."""
-    return ", ".join(f"{name} {begin:.2f} to {end:.2f}" for name, begin, end in spans)
-
-
 def interval(low: float | None, high: float | None) -> str:
     """Return the ends of a confidence interval of a time: ``189.7 .. 190.4 us``."""
     if low is None or high is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from tuner.core.phases import listed
 from tuner.report import tables
 from tuner.report.terminal import printable
 from tuner.studies.judging.verdict import ModeTimes, ProblemVerdict, Verdict, Versus
@@ -27,7 +28,7 @@ def show_verdict(verdict: Verdict, *, full: bool = False) -> None:
     if verdict.not_isolated:
         pairs.append(("  not isolated", ", ".join(verdict.not_isolated)))
     if full:
-        pairs.append(("  seconds", tables.phases(verdict.phases)))
+        pairs.append(("  seconds", listed(verdict.phases)))
     tables.show_pairs(pairs)
 
 
