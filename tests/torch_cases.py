@@ -159,6 +159,15 @@ def _masked_softmax(x: Any, keep: Any) -> Any:
     return torch.softmax(x.masked_fill(~keep, -torch.inf), 1)
 
 
+def _causal_softmax(x: Any) -> Any:
+    squares = x.new_ones((len(x) // x.shape[1] + 1, x.shape[1], x.shape[1])).tril().flatten(0, 1)
+    return torch.softmax(x.masked_fill(squares[: len(x)] == 0.0, -torch.inf), 1)
+
+
+def _sizes_of_causal(weights: Any, x: Any) -> list[Any]:
+    return _sizes_of_softmax(weights, x, torch.zeros_like(x))[:2]
+
+
 def _sizes_of_softmax(weights: Any, x: Any, y: Any) -> list[Any]:
     result = torch.softmax(0.5 * x + y if y.is_floating_point() else x.masked_fill(~y, -torch.inf), 1)
     weights = weights.reshape(x.shape)
@@ -219,6 +228,10 @@ def row_cases(rows: int, columns: int) -> list[OperatorCase]:
         OperatorCase(
             "softmax", sizes, (shape, shape), _masked_softmax, (columns, columns), [{"mask": "boolean"}],
             name="softmax masked", made={1: lambda drawn: drawn > -1.0}, sizes_of=_sizes_of_softmax,
+        ),
+        OperatorCase(
+            "softmax", sizes, (shape,), _causal_softmax, (columns, columns), [{"mask": "causal"}],
+            name="softmax causal", sizes_of=_sizes_of_causal,
         ),
         OperatorCase(
             "norm", sizes, (shape, shape, (columns,)), _rms_norm, (columns, columns, columns, rows),

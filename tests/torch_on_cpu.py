@@ -106,10 +106,15 @@ def own_softmax(tensors: Mapping[str, Any], **_: Any) -> None:
     tensors["y"].copy_(torch.softmax(tensors["x"].double(), 1))
 
 
-def softmax(tensors: Mapping[str, Any], op: str, before: str, mask: str, scale: float, **_: Any) -> None:
+def softmax(
+    tensors: Mapping[str, Any], op: str, before: str, mask: str, scale: float, offset: float, **_: Any
+) -> None:
     score = _element(before, tensors, scale=scale)
     if mask == "boolean":
         score = score.masked_fill(~tensors["keep"], -torch.inf)
+    if mask == "causal":
+        seen = torch.ones(score.shape[1], score.shape[1], dtype=torch.bool).tril()[int(offset) :]
+        score = score.masked_fill(~seen.repeat(len(score) // len(seen) + 1, 1)[: len(score)], -torch.inf)
     tensors["out"].copy_(getattr(torch, op)(score, 1))
 
 

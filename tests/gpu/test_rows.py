@@ -83,6 +83,25 @@ def test_softmax_of_special_rows_is_torchs(
         assert held
 
 
+@pytest.mark.parametrize("columns", [129, 4096, 50_000])
+@pytest.mark.parametrize("offset", [0, 63])
+def test_a_causal_softmax_is_torchs(device: LocalDevice, tmp_path: Path, columns: int, offset: int) -> None:
+    kernel, rows = load_kernel("softmax"), 300
+    x = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
+    last = torch.arange(rows, device="cuda") % (columns - offset) + offset
+    hidden = torch.arange(columns, device="cuda") > last.unsqueeze(1)
+    expected = torch.softmax(x.double().masked_fill(hidden, -torch.inf), 1)
+    x[hidden] = torch.nan
+    problem = kernel.problem({"rows": rows, "columns": columns}, {}, {"mask": "causal"})
+    for variant in kernel.usable_variants(problem, device.gpu)[0]:
+        [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant.name]).variants
+        store_winners(
+            tmp_path / f"{variant.name}.db", kernel, [(problem, space.configuration(0))], device.gpu
+        )
+        softmax = tuner.load("softmax", db=tmp_path / f"{variant.name}.db").torch()
+        torch.testing.assert_close(softmax(x, offset=offset).double(), expected, rtol=2.0**-7, atol=1e-30)
+
+
 @pytest.mark.parametrize("by", ["row", "group"])
 def test_quantised_rows_are_torchs(device: LocalDevice, tmp_path: Path, by: str) -> None:
     kernel = load_kernel("quantize")

@@ -21,7 +21,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.runtime.launches import Plan
 from tuner.winners.compiling import checked_resources, render_request
-from tuner.winners.records import BundledConfiguration
+from tuner.winners.records import BundledConfiguration, CompiledLaunch, configuration_of
 
 GPU = ARCHITECTURES[90]
 TEXT = """
@@ -168,3 +168,19 @@ def test_mistakes_are_said(tmp_path: Path, old: str, new: str, words: str) -> No
     with pytest.raises(KernelError) as caught:
         kernel(tmp_path, (old, new))
     assert words in f"{caught.value}"
+
+
+def test_an_argument_that_only_some_options_have(tmp_path: Path) -> None:
+    edits = (
+        ('"float32" }\n', '"float32" }\noptions = { way = ["short", "long"] }\n'),
+        ('"copy", "c"]', '"copy", "c", { name = \'columns\', when = "way == \'long\'" }]'),
+    )
+    copying = kernel(tmp_path, *edits)
+    for way, count in (("short", 3), ("long", 4)):
+        problem = copying.problem({"columns": 64}, {}, {"way": way})
+        assert len(make_plan(copying, problem, GPU, CONFIGURATION).launches[0].arguments) == count
+        bundled = BundledConfiguration(copying, problem, GPU, CONFIGURATION)
+        [entry] = configuration_of(bundled, 0, {1: CompiledLaunch("", "", "move")}, None).launches
+        assert len(entry.arguments) == count and all(item.when is None for item in entry.arguments)
+    with pytest.raises(KernelError, match="uses unknown name 'rows'"):
+        kernel(tmp_path, edits[0], (edits[1][0], edits[1][1].replace("way == 'long'", "rows > 3")))

@@ -21,6 +21,7 @@ from tuner.kernel.load import load_kernel
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
     ("softmax", "cluster", {"rows": 9, "columns": 40_001}, {"before": "scale * x + y"}),
+    ("softmax", "two_pass", {"rows": 9, "columns": 4096}, {"mask": "causal"}),
     ("norm", "registers", {"rows": 9, "columns": 4096}, {"op": "layer_norm", "before": "x + residual"}),
     ("cross_entropy", "registers", {"rows": 9, "columns": 4097}, {}),
     ("quantize", "registers", {"rows": 9, "groups": 56}, {"by": "group", "norm": "rms_norm"}),
@@ -29,7 +30,9 @@ SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
 """A variant of each kernel, and a problem: the others are compiled where there is a GPU."""
 
 
-@pytest.mark.parametrize("number", range(len(SAMPLES)), ids=[name for name, *_ in SAMPLES])
+@pytest.mark.parametrize(
+    "number", range(len(SAMPLES)), ids=[f"{name} {variant}" for name, variant, *_ in SAMPLES]
+)
 def test_a_sample_compiles_without_spills(number: int) -> None:
     name, variant, sizes, options = SAMPLES[number]
     kernel = load_kernel(name)
@@ -71,6 +74,22 @@ def test_softmax_of_special_rows_is_torchs(tmp_path: Path) -> None:
     host.run({"rows": 8, "columns": columns}, {"x": x, "out": out}, Schedule(1, resident=4))
     wide = x.numbers.astype(np.float64).reshape(rows.shape)
     assert_near(out.numbers.reshape(rows.shape), softmax_of(wide), 2.0**-8)
+
+
+@needs_gpp
+def test_a_causal_softmax_has_nothing_of_later_columns(tmp_path: Path) -> None:
+    """Squares of rows, the last one cut; what is left out may be NaN."""
+    given = {"threads_per_row": 8, "rows_per_block": 4, "items_per_thread": 3, "vector_width": 4}
+    given["row_starts"] = "anywhere"
+    host = on_host("softmax", "registers", given, "float32", {"mask": "causal"}, tmp_path)
+    rows, columns = 150, 65
+    numbers = np.random.default_rng(0).standard_normal((rows, columns))
+    hidden = np.arange(columns) > np.arange(rows)[:, None] % columns
+    x, out = (HostArray(numbers.size, "float32", 16) for _ in range(2))
+    x.fill(np.where(hidden, np.nan, numbers).ravel())
+    host.run({"rows": rows, "columns": columns}, {"x": x, "out": out}, Schedule(1, resident=4))
+    expected = softmax_of(np.where(hidden, -np.inf, numbers.astype(np.float32).astype(np.float64)))
+    assert_near(out.numbers.reshape(numbers.shape), expected, 2e-6)
 
 
 def softmax_of(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -223,7 +223,12 @@ def _arguments(
             "the format has no word for structs, and for __constant__ variables that a launch fills",
             "export another variant",
         )
-    passed = [argument for argument in launch.arguments if argument.cluster_order is None]
+    decided = {**problem.dtypes, **problem.options}
+    passed = [
+        argument
+        for argument in launch.arguments
+        if argument.cluster_order is None and (argument.when is None or argument.when.evaluate(decided))
+    ]
     for index, (kind, name, value) in enumerate(plan.launches[0].arguments):
         if kind == "scalar":
             described: dict[str, Any] = {

@@ -101,6 +101,8 @@ class ArgumentEntry:
     """Pass a struct of these by value."""
     alignment: int = 1
     """Of a struct: bytes that its type asks for beyond what its fields do."""
+    when: Expression | None = None
+    """If it is false, the argument is left out. Dtypes and options decide it: a manifest has none."""
 
     @property
     def leaves(self) -> Iterator[ArgumentEntry]:

@@ -179,11 +179,12 @@ class PlanMaker:
         return tuple((symbol, name, sizes[name]) for symbol, name in entry.constants if name in sizes)
 
     def passed(self, entry: LaunchEntry) -> list[ArgumentEntry]:
-        """Return a launch's arguments: a cluster order of 0 is none."""
+        """Return a launch's arguments: a cluster order of 0 is none, nor is one whose condition is false."""
         return [
             item
             for item in entry.arguments
-            if item.cluster_order is None or self._whole(item.cluster_order, "cluster_order")
+            if (item.cluster_order is None or self._whole(item.cluster_order, "cluster_order"))
+            and self.true(item.when)
         ]
 
     def _between(self, item: TensorEntry, dtype: str, count: int) -> tuple[float, float]:

@@ -123,6 +123,10 @@ def _softmax(
     score = _element(options["before"], tensors, scalars, "x")
     if options["mask"] == "boolean":
         score = score.masked_fill(~tensors["keep"], -torch.inf)
+    if options["mask"] == "causal":
+        (rows, columns), offset = score.shape, int(scalars["offset"])
+        last = torch.arange(rows, device=score.device) % (columns - offset) + offset
+        score = score.masked_fill(torch.arange(columns, device=score.device) > last.unsqueeze(1), -torch.inf)
     return [getattr(torch, options["op"])(score, 1)]
 
 

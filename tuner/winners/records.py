@@ -233,7 +233,11 @@ def _launch(bundled: BundledConfiguration, launch: LaunchSpec, compiled: Compile
     def optional(expression: Expression | None) -> Expression | None:
         return None if expression is None else bundled.fold(expression)
 
-    arguments = [_argument(bundled, argument) for argument in launch.arguments]
+    arguments = [
+        _argument(bundled, replace(argument, when=None))
+        for argument in launch.arguments
+        if argument.when is None or bundled.fold(argument.when).tree is True
+    ]
     return LaunchEntry(
         compiled.entry,
         tuple(item for item in arguments if item.cluster_order is None or item.cluster_order.tree != 0),

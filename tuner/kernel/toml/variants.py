@@ -15,6 +15,7 @@ from tuner.kernel.toml.table import (
     RESERVED,
     Names,
     Table,
+    checked,
     choice,
     condition,
     dtype,
@@ -275,6 +276,11 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
     if not isinstance(item, dict):
         table.fail(f"argument {item!r}", 'give a name, or { value = "expression", dtype = "int64" }')
     inner = Table(item, f"{table.where}: arguments")
+    if "when" in item:
+        decisive = frozenset({*names.dtypes, *names.options})
+        when = checked(inner, "when", inner.get("when", str), names, decisive)
+        named = _argument(table, inner.get("name", str), names, arguments)
+        return inner.done(replace(named, when=when))
     if "tensor_map" in item:
         return _map(inner, names, arguments)
     if "one_of" in item:
@@ -290,7 +296,7 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
 
 def _struct(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
     fields = tuple(_argument(table, item, names, arguments) for item in table.get("fields", list))
-    if not fields or any(field.map or field.cluster_order or field.one_of for field in fields):
+    if not fields or any(field.map or field.cluster_order or field.one_of or field.when for field in fields):
         table.fail("fields are the members of a struct", "give names, values or structs, in their order")
     alignment = table.get("alignment", int, 1)
     if alignment not in _ALIGNMENTS:
