@@ -180,7 +180,8 @@ def test_an_argument_that_only_some_options_have(tmp_path: Path) -> None:
         problem = copying.problem({"columns": 64}, {}, {"way": way})
         assert len(make_plan(copying, problem, GPU, CONFIGURATION).launches[0].arguments) == count
         bundled = BundledConfiguration(copying, problem, GPU, CONFIGURATION)
-        [entry] = configuration_of(bundled, 0, {1: CompiledLaunch("", "", "move")}, None).launches
+        compiled = dict.fromkeys(bundled.launches, CompiledLaunch("", "", "move"))
+        entry = configuration_of(bundled, 0, compiled, None).launches[-1]
         assert len(entry.arguments) == count and all(item.when is None for item in entry.arguments)
     with pytest.raises(KernelError, match="uses unknown name 'rows'"):
         kernel(tmp_path, edits[0], (edits[1][0], edits[1][1].replace("way == 'long'", "rows > 3")))
