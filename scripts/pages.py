@@ -104,6 +104,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "search-taught": search.taught,
     "commands": commands.overview,
     "reference": commands.reference,
+    "exam": faults.exam,
     "example": printed.example,
     "excerpt": printed.excerpt,
     "explained-steps": printed.explained_steps,

@@ -1,10 +1,13 @@
-"""What became of the tuner when it was broken on purpose: ``chaos.txt``, ``gpu-faults.txt``, ``hostile.txt``."""
+"""What became of the tuner when it was broken on purpose: ``chaos.txt``, ``gpu-faults.txt``, ``hostile.txt``,
+``exam.json``."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from typing import Any
 
-from scripts.page_figures.evidence import text
+from scripts.page_figures.evidence import FOLDER, MEASURED, load, table, text
 
 
 def chaos(section: str) -> str:
@@ -33,3 +36,34 @@ def gpu_faults(section: str) -> str:
 def hostile() -> str:
     """Return how many commands read hostile input, and how many ended as they must not."""
     return re.sub(r" in \d+ s with \d+ jobs", "", text("hostile.txt").splitlines()[-2])
+
+
+def exam() -> str:
+    """Return what ``tests/gpu/test_exam.py`` found, by kinds of candidates; nothing before it has been kept."""
+    if "exam" not in MEASURED and not (FOLDER / "exam.json").is_file():
+        return ""
+    found, rows = load("exam"), [["candidates", "asked", "as they must be", "judged"]]
+    names = {"attacks": "attacks", "honest": "honest candidates"}
+    kinds = [kind for kind in names if kind in found]
+    for kind in kinds:
+        for python in (False, True):
+            asked = [one for one in found[kind]["candidates"] if one["name"].endswith(".py") is python]
+            if asked:
+                right = sum(one["as_expected"] for one in asked)
+                which = f"{names[kind]}, {'Python' if python else 'compiled'}"
+                rows.append([which, str(len(asked)), str(right), _reasons(asked)])
+    every = [one for kind in kinds for one in found[kind]["candidates"]]
+    known = next(one for one in every if "gpu" in one)
+    lacks = sorted({what for one in every for what in one.get("not_isolated", ())})
+    how = [
+        f"{known['gpu']}, CUDA {known['versions']['driver']}",
+        *(f"{kind} in {found[kind]['seconds']:.0f} s, {found[kind]['at_once']} at once" for kind in kinds),
+        f"not isolated: {', '.join(lacks) or 'nothing'}",
+    ]
+    others = [f"{one['name']} was `{one['reason']}`" for one in every if not one["as_expected"]]
+    return f"{table(rows)}\n\n{'; '.join([*how, *others])}."
+
+
+def _reasons(asked: list[dict[str, Any]]) -> str:
+    counts = Counter(one["reason"] for one in asked)
+    return ", ".join(f"`{reason}` {count}" for reason, count in counts.most_common())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scripts import pages
+from scripts.page_figures import evidence, faults
 
 ROOT = pages.ROOT
 
@@ -38,3 +39,14 @@ def test_a_figure_that_was_edited_is_written_again() -> None:
 def test_mistaken_markers_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         pages.filled(text)
+
+
+def test_the_table_of_the_exam_names_what_was_not_as_it_must_be() -> None:
+    def one(name: str, reason: str, **more: object) -> dict[str, object]:
+        return {"name": name, "reason": reason, "as_expected": reason != "right", **more}
+
+    found = [one("a.cu", "repeats", gpu="H", versions={"driver": "13.0"}), one("b.py", "right")]
+    data = {"attacks": {"seconds": 99.6, "at_once": 10, "candidates": found}}
+    said = evidence.shown("exam", data, faults.exam)
+    assert "| attacks, compiled | 1 | 1 | `repeats` 1 |\n| attacks, Python | 1 | 0 | `right` 1 |" in said
+    assert "attacks in 100 s, 10 at once" in said and "b.py was `right`" in said

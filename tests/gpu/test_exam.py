@@ -1,16 +1,19 @@
 """An exam of the referee: one attack a file in ``judged/``, and honest candidates of every kind; some at once.
 
-Prints a line for each candidate: its name, what was expected, the verdict, seconds.
+Prints a line for each candidate: its name, what was expected, the verdict, seconds. Where EXAM_JSON names a file, that
+gets all of it: ``EXAM_JSON=results/evidence/exam.json pytest -m gpu -s -n 0 tests/gpu/test_exam.py``.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -124,6 +127,8 @@ HONEST = (
     "cupy_ufuncs.py",
 )
 AT_ONCE = 10
+SAID = "judged", "message", "speed", "not_isolated", "gpu", "versions", "phases"
+"""Of a verdict, what is kept."""
 NEEDS = {"triton": "triton", "cupy": "cupy"}
 
 
@@ -135,22 +140,31 @@ def installed(name: str) -> bool:
     return importlib.util.find_spec(library) is not None
 
 
-def judged(folder: Path, name: str, expected: str) -> str:
-    """Judge one candidate; return what is wrong with the verdict, or nothing."""
+def judged(folder: Path, name: str, expected: str) -> dict[str, Any]:
+    """Judge one candidate; return what was expected and what was said."""
     began = time.monotonic()
     try:
         done = tune(folder, "judge", "task.toml", name, "--json", "--against", "default", "-q", status=None)
         verdict = json.loads(done.stdout)
-        reason = verdict["reason"] or verdict["judged"]
-        message = verdict["message"]
     except Exception as error:  # noqa: BLE001 - one line for each, whatever comes
-        reason, message = type(error).__name__, str(error)[-300:]
-    right = reason in expected.split()
-    seconds = time.monotonic() - began
-    print(
-        f"{'' if right else 'NOT '}{name}: {expected}: {reason} {seconds:.1f} s {message[:160]}", flush=True
-    )
-    return "" if right else f"{name}: {reason}: {message}"
+        verdict = {"reason": type(error).__name__, "message": str(error)[-300:]}
+    said = {key: verdict[key] for key in SAID if key in verdict}
+    reason = verdict["reason"] or verdict["judged"]
+    found = {"name": name, "expected": expected.split(), "seconds": round(time.monotonic() - began, 1)}
+    found |= {**said, "reason": reason, "as_expected": reason in expected.split()}
+    words = "" if found["as_expected"] else "NOT "
+    message = f"{name}: {expected}: {reason} {found['seconds']} s {verdict['message'][:160]}"
+    print(f"{words}{message}", flush=True)
+    return found
+
+
+def keep(kind: str, found: list[dict[str, Any]], seconds: float) -> None:
+    """Write the verdicts so far beside those of the other kind, where EXAM_JSON names a file."""
+    if file := os.environ.get("EXAM_JSON"):
+        path = Path(file)
+        kept = json.loads(path.read_text()) if path.is_file() else {}
+        kept[kind] = {"seconds": round(seconds, 1), "at_once": AT_ONCE, "candidates": found}
+        path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 @pytest.mark.parametrize("kind", ["attacks", "honest"])
@@ -158,12 +172,17 @@ def test_exam(kind: str, tmp_path: Path) -> None:
     asked = ATTACKS if kind == "attacks" else dict.fromkeys(HONEST, "right")
     shutil.copytree(HERE, tmp_path / "judged")
     tune(tmp_path / "judged", "judge", "task.toml", "block_256.cu", "-q", status=None)  # calibrates
+    began, found = time.monotonic(), list[dict[str, Any]]()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         names = [name for name in asked if installed(name)]
         for name in asked.keys() - set(names):
             print(f"LEFT OUT {name}: its library is not installed", flush=True)
-        wrong = list(pool.map(lambda name: judged(tmp_path / "judged", name, asked[name]), names))
-    assert [one for one in wrong if one] == []
+        judging = [pool.submit(judged, tmp_path / "judged", name, asked[name]) for name in names]
+        for done in as_completed(judging):
+            found.append(done.result())
+            keep(kind, found, time.monotonic() - began)
+    print(f"{kind}: {len(found)} in {time.monotonic() - began:.0f} s", flush=True)
+    assert [(one["name"], one["reason"]) for one in found if not one["as_expected"]] == []
 
 
 def test_every_file_is_asked() -> None:

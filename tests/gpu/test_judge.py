@@ -14,6 +14,7 @@ from tests.gpu.test_cheats import REASONS, SOURCE
 from tests.gpu.test_command_line import tune
 from tuner.children.nvrtc import compile_source
 from tuner.core.conditions import Mode
+from tuner.core.phases import listed
 from tuner.devices.base import say_nothing
 from tuner.devices.local import LocalDevice
 from tuner.kernel.candidates import candidate_kernel
@@ -58,12 +59,16 @@ def add(work: str = RIGHT, block: int = 256) -> str:
     return ADD.format(block=block, work=work)
 
 
-def test_a_right_kernel_within_ten_seconds(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "text"), [("mine.cu", add(block=512)), pytest.param("mine.py", TORCH, marks=torch_only)]
+)
+def test_a_right_candidate_within_ten_seconds(name: str, text: str, tmp_path: Path) -> None:
     judged(tmp_path, "warm.cu", add(), *SIZE)  # calibrates, compiles references
-    found = judged(tmp_path, "mine.cu", add(block=512), *SIZE, "--against", "default")
+    found = judged(tmp_path, name, text, *SIZE, "--against", "default")
+    print(f"{name}: {listed(found['phases'])}")
     assert found["judged"] == "right", found
     (at,) = found["problems"]
-    assert at["seconds"] < 10, at
+    assert at["seconds"] < 10, found["phases"]
     assert at["fresh_ns"] and len(at["sizes"]) >= 6 and at["contents"]
     assert all(mode["versus"] for mode in at["modes"])
 
