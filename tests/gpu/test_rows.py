@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import tuner
 from tests.stored_winners import store_defaults, store_winners
 from tests.templates.sources import GENERATIONS, compiled
 from tuner.core.errors import CompileError
-from tuner.core.model import Configuration
+from tuner.core.model import Problem
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
@@ -55,51 +56,50 @@ def special_rows(columns: int) -> Any:
 def test_softmax_of_special_rows_is_torchs(
     device: LocalDevice, tmp_path: Path, columns: int, op: str, dtype: str
 ) -> None:
-    kernel, rng = load_kernel("softmax"), random.Random(columns)
     x = special_rows(columns).to("cuda", getattr(torch, dtype))
-    expected = getattr(torch, op)(x.double(), 1)
-    problem = kernel.problem({"rows": 8, "columns": columns}, {"": dtype}, {"op": op})
-    for variant in kernel.usable_variants(problem, device.gpu)[0]:
-        [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant.name]).variants
-        held = 0
-        for number, row in enumerate(rng.sample(range(len(space)), min(2 * CONFIGURATIONS, len(space)))):
-            configuration: Configuration = space.configuration(row)
-            db = tmp_path / f"{variant.name}{number}.db"
-            store_winners(db, kernel, [(problem, configuration)], device.gpu)
-            try:
-                found = tuner.load("softmax", db=db)(x)
-            except CompileError as error:  # too many registers, which a search would have refused as well
-                assert "does not hold" in str(error)
-                continue
-            held += 1
-            bound = 2.0 * torch.finfo(x.dtype).eps if dtype != "float32" else 2e-5
-            tiny = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
-            least = 2e-5 if op == "log_softmax" else 2 * tiny  # the logarithm of a share of nearly 1
-            torch.testing.assert_close(
-                found.double(), expected.to(x.dtype).double(), rtol=bound, atol=least, equal_nan=True
-            )
-            if held == CONFIGURATIONS:
-                break
-        assert held
+    expected = getattr(torch, op)(x.double(), 1).to(x.dtype).double()
+    problem = load_kernel("softmax").problem({"rows": 8, "columns": columns}, {"": dtype}, {"op": op})
+    bound = 2.0 * torch.finfo(x.dtype).eps if dtype != "float32" else 2e-5
+    tiny = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
+    least = 2e-5 if op == "log_softmax" else 2 * tiny  # the logarithm of a share of nearly 1
+    for found in results(device, tmp_path, problem, lambda softmax: softmax(x), CONFIGURATIONS):
+        torch.testing.assert_close(found.double(), expected, rtol=bound, atol=least, equal_nan=True)
 
 
 @pytest.mark.parametrize("columns", [129, 4096, 50_000])
 @pytest.mark.parametrize("offset", [0, 63])
 def test_a_causal_softmax_is_torchs(device: LocalDevice, tmp_path: Path, columns: int, offset: int) -> None:
-    kernel, rows = load_kernel("softmax"), 300
+    rows = 300
     x = torch.randn(rows, columns, device="cuda", dtype=torch.bfloat16)
     last = torch.arange(rows, device="cuda") % (columns - offset) + offset
     hidden = torch.arange(columns, device="cuda") > last.unsqueeze(1)
     expected = torch.softmax(x.double().masked_fill(hidden, -torch.inf), 1)
     x[hidden] = torch.nan
-    problem = kernel.problem({"rows": rows, "columns": columns}, {}, {"mask": "causal"})
+    problem = load_kernel("softmax").problem({"rows": rows, "columns": columns}, {}, {"mask": "causal"})
+    for found in results(device, tmp_path, problem, lambda op: op.torch()(x, offset=offset), 2):
+        torch.testing.assert_close(found.double(), expected, rtol=2.0**-7, atol=1e-30)
+
+
+def results(
+    device: LocalDevice, folder: Path, problem: Problem, call: Callable[[Any], Any], count: int
+) -> Iterator[Any]:
+    """Yield what a call of the winner returns, for some configurations of each variant."""
+    kernel, rng = load_kernel(problem.kernel), random.Random(problem.key)
     for variant in kernel.usable_variants(problem, device.gpu)[0]:
         [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant.name]).variants
-        store_winners(
-            tmp_path / f"{variant.name}.db", kernel, [(problem, space.configuration(0))], device.gpu
-        )
-        softmax = tuner.load("softmax", db=tmp_path / f"{variant.name}.db").torch()
-        torch.testing.assert_close(softmax(x, offset=offset).double(), expected, rtol=2.0**-7, atol=1e-30)
+        held = 0
+        for number, row in enumerate(rng.sample(range(len(space)), min(2 * CONFIGURATIONS, len(space)))):
+            db = folder / f"{variant.name}{number}.db"
+            store_winners(db, kernel, [(problem, space.configuration(row))], device.gpu)
+            try:
+                yield call(tuner.load(problem.kernel, db=db))
+            except CompileError as error:  # too many registers, which a search would have refused as well
+                assert "does not hold" in str(error)
+                continue
+            held += 1
+            if held == count:
+                break
+        assert held
 
 
 @pytest.mark.parametrize("by", ["row", "group"])
