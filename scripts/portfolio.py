@@ -1,11 +1,13 @@
-"""How well a portfolio of gemm does at sizes that did not make it, measured on the GPU of this machine:
+"""How well a portfolio does at sizes that did not make it, measured on the GPU of this machine:
 
     scripts/run python scripts/portfolio.py --work work --out results/evidence --seconds 570
+    scripts/run python scripts/portfolio.py --kernel softmax --work work-softmax --out results/evidence
 
-200 problems of gemm in bfloat16 are drawn, layouts nn and nt; 160 make a portfolio, with ``tune portfolio``'s own code
-and at most 10 minutes. Then a bundle is written, and each of the other 40 is tuned by itself, in a database of its own;
-its winner, what the bundle chooses, and the kernel's default are timed in turn, outputs verified. How much fewer cubins
-would lose is computed from what was timed, with each measured size left out in turn.
+200 problems of gemm in bfloat16 are drawn, layouts nn and nt, or 40 of another kernel of :data:`SUBJECTS`; four fifths
+make a portfolio, with ``tune portfolio``'s own code and at most 10 minutes, or 90 s. Then a bundle is written, and each
+of the others is tuned by itself, in a database of its own; its winner, what the bundle chooses, and the kernel's
+default are timed in turn, outputs verified. How much fewer cubins would lose is computed from what was timed, with each
+measured size left out in turn.
 
 What was measured is kept in ``--work``, and not measured again: the same command goes on, until it says that all is
 done, also on another machine with the same card: what it needs are `portfolio.json`, `portfolio.db`, `tuned.db` and the
@@ -22,6 +24,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,6 +49,7 @@ from tuner.devices.choose import open_device
 from tuner.kernel.default import default_configuration
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
+from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
@@ -60,30 +64,11 @@ from tuner.tuning.request import Request
 from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit
 from tuner.winners.portfolios import TIMED, Timings, kind_of, measured, portfolio_rows, timings_of
 
-KERNEL = load_kernel("gemm")
-ROW = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count}"
-"""As language models have them: any number of rows, and weights whose sides are multiples of 64."""
-LAYOUTS = ("nn", "nt")
-CHOICE_S = 15.0
-"""Of the time for a portfolio, for the last choice, in which nothing is measured."""
 KEPT_EVERY_S = 2.0
 """Its time so far is written down so often."""
 ROUNDS, SAMPLES = 20, 8
 ROUNDS_OF_ALL = 2
 """Of all members that can run a problem: they say what a better decision would gain."""
-LIMIT_S = 600.0
-"""For a portfolio."""
-ASKED = {
-    "median": 1.04,
-    "p95": 1.15,
-    "worst": 1.40,
-    "cubins": 32,
-    "seconds": LIMIT_S,
-    "invalid": 0,
-    "unmatched": 0,
-}
-LEAST = {"held_out": 40, "trials": 120, "time_s": 10.0}
-"""Of a measurement that counts: fewer problems, or poorer searches to compare with, prove nothing."""
 METHODS = {
     "the nearest size alone": ((1,), (0,)),
     "means of near sizes": (NEIGHBOURS, (0,)),
@@ -94,16 +79,57 @@ CURVE = (4, 8, 12, 16, 24, 32)
 """Most cubins, the defaults' among them, for the trade of cubins against slowdown."""
 
 
-def drawn(count: int) -> tuple[list[Problem], list[Problem]]:
+@dataclass(frozen=True)
+class Subject:
+    """A kernel whose portfolio is measured.
+
+    Attributes:
+        rows: what is drawn, in equal numbers.
+        count: of problems, of which a fifth is held out.
+        time_s: of each search for comparison.
+        trials: of these.
+        searched: problems that the portfolio searches first.
+        choice_s: of the time for a portfolio, for the last choice, in which nothing is measured.
+        asked: most that the figures may be; of cubins, those of the defaults count.
+        least: of a measurement that counts: fewer problems, or poorer searches to compare with, prove nothing.
+    """
+
+    rows: tuple[str, ...]
+    count: int
+    time_s: float
+    trials: int
+    searched: int
+    choice_s: float
+    asked: Mapping[str, float]
+    least: Mapping[str, float]
+
+
+_ROWS = "samples={{count}},rows=64..8192,columns={}..{}"
+_OF_ROWS = Subject(
+    (_ROWS.format(256, 32768) + ":8", _ROWS.format(257, 32767)), 40, 2.0, 60, 4, 5.0,
+    {"median": 1.05, "p95": 1.15, "cubins": 12, "seconds": 90.0, "invalid": 0, "unmatched": 0},
+    {"held_out": 8, "trials": 60, "time_s": 2.0},
+)  # fmt: skip
+_OF_GEMM = "m=1..8192,n=512..16384:64,k=512..16384:64,samples={count},layout="
+"""As language models have them: any number of rows, and weights whose sides are multiples of 64."""
+SUBJECTS = {
+    "gemm": Subject(
+        (_OF_GEMM + "nn", _OF_GEMM + "nt"), 200, 10.0, 120, 8, 15.0,
+        {"median": 1.04, "p95": 1.15, "worst": 1.40, "cubins": 32, "seconds": 600.0, "invalid": 0, "unmatched": 0},
+        {"held_out": 40, "trials": 120, "time_s": 10.0},
+    ),
+    "softmax": _OF_ROWS,
+    "norm": _OF_ROWS,
+}  # fmt: skip
+
+
+def drawn(count: int, name: str = "gemm") -> tuple[list[Problem], list[Problem]]:
     """Return problems that make the portfolio, four fifths, and those that it is measured by."""
     made: list[Problem] = []
     held_out: list[Problem] = []
-    for layout in LAYOUTS:
-        row = ROW.format(count=count // len(LAYOUTS))
-        given = ProblemTexts(
-            dtypes=["bfloat16"], options=[f"layout={layout}"], problem_texts=[f"{row},layout={layout}"]
-        )
-        problems = make_problems(KERNEL, given)
+    for row in (subject := SUBJECTS[name]).rows:
+        text = row.format(count=count // len(subject.rows))
+        problems = make_problems(load_kernel(name), ProblemTexts(dtypes=["bfloat16"], problem_texts=[text]))
         made += [problem for number, problem in enumerate(problems) if number % 5]
         held_out += problems[::5]
     return made, held_out
@@ -118,8 +144,11 @@ class HeldOut(Kept):
     """
 
     def __init__(self, given: argparse.Namespace, stop: Callable[[], bool]) -> None:
-        self._work, self._trials, self._stop = given.work, given.trials, stop
+        self._work, self._stop = given.work, stop
+        self.kernel, self._subject = load_kernel(given.kernel), SUBJECTS[given.kernel]
         how = {"count": given.count, "trials": given.trials, "time_s": given.time, "searched": given.search}
+        how = {name: getattr(self._subject, name) if value is None else value for name, value in how.items()}
+        how["kernel"] = given.kernel
         new = not (given.work / "portfolio.json").is_file()
         super().__init__(given.work / "portfolio.json", seconds=0.0, problems={}, how=how if new else None)
         if self.data["how"] != how:
@@ -127,7 +156,7 @@ class HeldOut(Kept):
                 f"{given.work} was measured with {self.data['how']}", "give the same, or another --work"
             )
         self.how = how
-        self.made, self.held_out = drawn(given.count)
+        self.made, self.held_out = drawn(how["count"], given.kernel)
 
     def portfolio(self, device: Device) -> None:
         """Make the portfolio, and its bundle."""
@@ -145,8 +174,10 @@ class HeldOut(Kept):
     def _built(self, device: Device, database: Database) -> Built:
         """Measure and choose; how long that takes is kept even if this process is killed."""
         began, spent_s = time.monotonic(), self.data["seconds"]
-        how = {"searched": self.how["searched"], "time_s": LIMIT_S - CHOICE_S, "spent_s": spent_s}
-        request = PortfolioRequest(KERNEL, tuple(self.made), **how)
+        time_s = self._subject.asked["seconds"] - self._subject.choice_s
+        how = {"searched": self.how["searched"], "time_s": time_s, "spent_s": spent_s}
+        how["cubins"] = self._subject.asked["cubins"]
+        request = PortfolioRequest(self.kernel, tuple(self.made), **how)
         progress = make_progress(quiet=False)
 
         def stop() -> bool:
@@ -166,25 +197,31 @@ class HeldOut(Kept):
         bundle, database = self._work / "bundle", self._work / "portfolio.db"
         write_bundle(
             BundleArguments(
-                db=database, kernel="gemm", dtype="bfloat16", output=bundle, force=True, few=True, quiet=True
+                db=database,
+                kernel=self.kernel.name,
+                dtype="bfloat16",
+                output=bundle,
+                force=True,
+                few=True,
+                quiet=True,
             )
         )
 
     def _decisions(self, built: Built, device: Device, database: Database) -> dict[str, Any]:
         """Return how ways to decide do on sizes that are left out, each in turn."""
-        rows = [row for row in portfolio_rows(database, KERNEL) if row.contestant == TIMED]
+        rows = [row for row in portfolio_rows(database, self.kernel) if row.contestant == TIMED]
         outcomes: dict[str, list[float]] = {name: [] for name in METHODS}
         for portfolio in built.portfolios:
             kind = kind_of(portfolio.problems[0])
             timings = timings_of(row for row in rows if kind_of(row.problem) == kind)
             for name, method in METHODS.items():
-                outcomes[name] += left_out(device.gpu, portfolio.members, timings, *method)
+                outcomes[name] += left_out(self.kernel, device.gpu, portfolio.members, timings, *method)
         return {name: quantiles(values) for name, values in outcomes.items()}
 
     def _curve(self, built: Built, device: Device, database: Database) -> list[dict[str, Any]]:
         """Return for numbers of cubins the slowdown at sizes that are left out, each in turn."""
-        request = PortfolioRequest(KERNEL, tuple(self.made))
-        races, candidates = Races(request, device, database), CandidateChoice(KERNEL, device.gpu, (), 0)
+        request = PortfolioRequest(self.kernel, tuple(self.made))
+        races, candidates = Races(request, device, database), CandidateChoice(self.kernel, device.gpu, (), 0)
         kinds = [portfolio.problems[0] for portfolio in built.portfolios]
         cover, rows = Cover(races, candidates, kinds), []
         for most in CURVE:
@@ -192,7 +229,7 @@ class HeldOut(Kept):
             for kind, ones in zip(kinds, kept, strict=True):
                 timings = races.timings(kind)
                 members = [(one, cover.best_at(timings, one)) for one in ones]
-                outcomes += left_out(device.gpu, members, timings)
+                outcomes += left_out(self.kernel, device.gpu, members, timings)
             rows.append({"most": most, "cubins": cover.cubins(kept), **quantiles(outcomes)})
         return rows
 
@@ -202,7 +239,7 @@ class HeldOut(Kept):
         known = self.data["problems"]
         left = [one for one in self.held_out if "error" in known.get(one.key, {"error": ""})]
         for problem in sorted(left, key=lambda one: one.key in known):
-            row = {"sizes": dict(problem.sizes), "layout": problem.options["layout"]}
+            row = {"sizes": dict(problem.sizes), "layout": problem.options.get("layout", "")}
             try:
                 row |= self._row(device, problem, manifest)
             except Interrupted:
@@ -219,8 +256,8 @@ class HeldOut(Kept):
         limits = {name: getattr(device.gpu, name) for name in DEVICE_LIMITS}
         computation = [dict(one.options) for one in manifest.computations].index(dict(problem.options))
         found = dispatch(manifest, computation, problem.sizes, limits, device.gpu.name)
-        chosen = configuration_of(manifest, found.concrete.configuration)
-        members = [configuration_of(manifest, number) for number, _ in found.ranking]
+        chosen = configuration_of(self.kernel, manifest, found.concrete.configuration)
+        members = [configuration_of(self.kernel, manifest, number) for number, _ in found.ranking]
         row = {"match": str(found.match), "chosen": str(chosen), "expected": found.expected_slowdown}
         row |= self._compared(device, problem, chosen)
         try:
@@ -233,8 +270,8 @@ class HeldOut(Kept):
         """Return the winner of a search for this problem alone, that of an earlier one with the present kernel."""
         if self._stop():
             raise Interrupted("time is over", "the same command goes on")
-        options = RunOptions(trials=self._trials, from_scratch=True, time_s=self.how["time_s"])
-        request = Request(KERNEL, problem, options)
+        options = RunOptions(trials=self.how["trials"], from_scratch=True, time_s=self.how["time_s"])
+        request = Request(self.kernel, problem, options)
         with Database.open(self._work / "tuned.db") as database:
             if (known := self._known(database, problem)) is None:
                 session.tune(request, device, database, Observer(), self._stop)
@@ -245,10 +282,10 @@ class HeldOut(Kept):
 
     def _known(self, database: Database, problem: Problem) -> StoredWinner | None:
         for stored in database.winners(Filters(problem_key=problem.key)).rows:
-            run, present = stored.run, KernelIdentity(KERNEL).text
+            run, present = stored.run, KernelIdentity(self.kernel).text
             if (
                 run.kernel_digest == present
-                and run.options.trials == self._trials
+                and run.options.trials == self.how["trials"]
                 and stored.winner.exportable
             ):
                 return stored
@@ -256,12 +293,12 @@ class HeldOut(Kept):
 
     def _compared(self, device: Device, problem: Problem, chosen: Configuration) -> dict[str, Any]:
         winner = self._tuned(device, problem)
-        default = default_configuration(KERNEL, problem, device.gpu)
+        default = default_configuration(self.kernel, problem, device.gpu)
         if default is None:
             raise TunerError("there is no default")
         tuned = winner.trial.configuration
         contestants = list(dict.fromkeys((tuned, chosen, default)))
-        device.prepare(KERNEL, problem, 0, winner.run.conditions)
+        device.prepare(self.kernel, problem, 0, winner.run.conditions)
         times = dict(zip(contestants, raced(device, contestants, ROUNDS), strict=True))
         over_tuned = paired_ratio(times[chosen], times[tuned])
         over_default = paired_ratio(times[chosen], times[default])
@@ -276,10 +313,10 @@ class HeldOut(Kept):
         }
 
 
-def configuration_of(manifest: Manifest, number: int) -> Configuration:
+def configuration_of(kernel: KernelSpec, manifest: Manifest, number: int) -> Configuration:
     """Return a configuration of a bundle."""
     entry = manifest.configurations[number]
-    parameters = KERNEL.variants[entry.variant].parameters
+    parameters = kernel.variants[entry.variant].parameters
     return Configuration.of(entry.variant, {name: entry.parameters[name] for name in parameters})
 
 
@@ -295,6 +332,7 @@ def over_best(device: Device, chosen: Configuration, members: Sequence[Configura
 
 
 def left_out(
+    kernel: KernelSpec,
     gpu: Gpu,
     members: Sequence[tuple[Configuration, Problem]],
     timings: Timings,
@@ -302,7 +340,7 @@ def left_out(
     weights: Sequence[int] = COST_WEIGHTS,
 ) -> list[float]:
     """Return how slow what is chosen is at each measured size, over the best timed there, with that size left out."""
-    *_, inputs = measured(KERNEL, gpu, members, timings)
+    *_, inputs = measured(kernel, gpu, members, timings)
     chosen = fit(*inputs, neighbours, weights).chosen
     return [float(one) for one in np.exp2(chosen) if np.isfinite(one)]
 
@@ -319,7 +357,7 @@ def raced(device: Device, chosen: Sequence[Configuration], rounds: int) -> list[
     return [timed.medians_ns for timed in race.timed.values()]
 
 
-def summary(data: Mapping[str, Any]) -> dict[str, Any]:
+def summary(data: Mapping[str, Any], subject: Subject = SUBJECTS["gemm"]) -> dict[str, Any]:
     """Return the figures of the held-out problems, and which of them miss what is asked."""
     rows = list(data["problems"].values())
     timed = [row for row in rows if "error" not in row]
@@ -333,7 +371,7 @@ def summary(data: Mapping[str, Any]) -> dict[str, Any]:
         "slower_than_default": sum(row["slower_than_default"] for row in timed),
         "layouts": {
             layout: quantiles([row["over_tuned"] for row in timed if row["layout"] == layout])
-            for layout in sorted({row["layout"] for row in timed})
+            for layout in sorted({row["layout"] for row in timed} - {""})
         },
         "over_best_kept": quantiles([row.get("over_best_kept", 1.0) for row in timed]),
         "said": quantiles([row["expected"] or 1.0 for row in timed]),
@@ -342,8 +380,8 @@ def summary(data: Mapping[str, Any]) -> dict[str, Any]:
         "trials": data["how"]["trials"],
         "time_s": data["how"]["time_s"],
     }
-    missed = [name for name, most in ASKED.items() if not figures[name] <= most]  # nor is NaN enough
-    missed += [name for name, least in LEAST.items() if not figures[name] >= least]
+    missed = [name for name, most in subject.asked.items() if not figures[name] <= most]  # nor is NaN enough
+    missed += [name for name, least in subject.least.items() if not figures[name] >= least]
     missed += ["slower_than_default"] if figures["slower_than_default"] else []
     return {**figures, "missed": missed}
 
@@ -355,10 +393,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--work", type=Path, required=True, help="folder of what was measured")
     add("--out", type=Path, required=True, help="folder that gets portfolio.json")
     add("--seconds", type=float, default=570.0, help="begin nothing new after these")
-    add("--count", type=int, default=200, help="problems, of which a fifth is held out")
-    add("--trials", type=int, default=120, help="of each search for comparison")
-    add("--time", type=float, default=10.0, help="seconds of each of these")
-    add("--search", type=int, default=8, help="problems that the portfolio searches first")
+    add("--kernel", default="gemm", choices=SUBJECTS)
+    add("--count", type=int, help="problems, of which a fifth is held out")
+    add("--trials", type=int, help="of each search for comparison")
+    add("--time", type=float, help="seconds of each of these")
+    add("--search", type=int, help="problems that the portfolio searches first")
     add("--device", default="cuda")
     add("--jobs", type=int, help="compiling processes")
     given = options.parse_args(arguments)
@@ -373,7 +412,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except TunerError as error:
             print(error, file=sys.stderr)
             return 2
-        with closing(open_device(given.device, "gemm", given.jobs, paths.cubins(), print)) as device:
+        with closing(open_device(given.device, given.kernel, given.jobs, paths.cubins(), print)) as device:
             try:
                 state.portfolio(device)
                 state.compare(device)
@@ -381,8 +420,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 compared = f"{len(state.data['problems'])} of {len(state.held_out)}"
                 print(f"stopped: {compared} are compared; the same command goes on")
                 return 1
-    figures = summary(state.data)
-    harness.write(given.out, "portfolio", {**state.data, "asked": ASKED, "summary": figures})
+    subject, suffix = SUBJECTS[given.kernel], "" if given.kernel == "gemm" else f"-{given.kernel}"
+    figures = summary(state.data, subject)
+    harness.write(given.out, f"portfolio{suffix}", {**state.data, "asked": subject.asked, "summary": figures})
     print(json.dumps(figures, indent=1))
     return 1 if figures["missed"] else 0
 

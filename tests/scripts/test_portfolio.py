@@ -26,7 +26,7 @@ NAME = "0" * 32
 def bundle(state: Any) -> None:
     """Write a bundle's manifest and names of cubins, without a compiler."""
     with Database.open(state._work / "portfolio.db", write=False) as database:
-        contents = contents_of([], Kernels(), stored_portfolios(database, script.KERNEL))
+        contents = contents_of([], Kernels(), stored_portfolios(database, state.kernel))
     compiled = [
         CompiledConfiguration({number: CompiledLaunch(NAME, NAME, "x") for number in item.launches}, None)
         for item in contents.configurations
