@@ -53,6 +53,7 @@ ATTACKS = {
     "sends_a_packet.py": "launch_error",
     "fork_bomb.py": "launch_error",
     "kills_the_referee.py": "launch_error",
+    "limits_the_referee.py": "launch_error",
     "reads_the_referee.py": "launch_error",
     "fills_the_disk.py": "launch_error",
     "takes_all_memory.py": "launch_error",
