@@ -164,6 +164,7 @@ class OnCpu(Operation):
         super().__init__(manifest, lambda name: b"", **choices)
         self.compute, self.launches, self.prepared, self.capturing = compute, 0, 0, False
         self.addresses: list[int] = []
+        self.by_map: frozenset[str] = frozenset()
 
     def prepare_call(self, library: Any, layouts: Any, written: Any, handle: Any, sizes: Any) -> Any:
         layouts = [each and each._replace(device=0) for each in layouts]
@@ -177,7 +178,8 @@ class OnCpu(Operation):
         self.prepared += 1
         alignments = dict.fromkeys(meant.shapes, 16)
         gpu = SimpleNamespace(context=SimpleNamespace(index=0))
-        call = PreparedCall(meant, gpu, SimpleNamespace(alignments=alignments), True)  # type: ignore[arg-type]
+        plan: Any = SimpleNamespace(alignments=alignments, by_map=self.by_map)
+        call = PreparedCall(meant, gpu, plan, True)  # type: ignore[arg-type]
         call.meant = meant  # type: ignore[attr-defined]
         return call
 
@@ -196,7 +198,13 @@ class OnCpu(Operation):
         computation = self._manifest.computations[meant.computation]
         entries = [entry for entry in (*meant.inputs, *meant.outputs) if entry is not None]
         tensors = {
-            entry.name: at(address, meant.shapes[entry.name], entry.dtype, transposed=bool(entry.transposed))
+            entry.name: at(
+                address,
+                meant.shapes[entry.name],
+                entry.dtype,
+                transposed=bool(entry.transposed),
+                stride=call.strides.get(entry.name, 0),
+            )
             for entry, address in zip(entries, addresses, strict=True)
         }
         own = {entry.name: entry.value.evaluate({}) for entry in computation.scalars}
@@ -205,11 +213,15 @@ class OnCpu(Operation):
             self.compute(tensors, **values, **computation.options)
 
 
-def at(address: int, shape: tuple[int, ...], dtype: str, *, transposed: bool) -> Any:
-    """Return the tensor that a kernel finds at an address."""
+def at(address: int, shape: tuple[int, ...], dtype: str, *, transposed: bool, stride: int = 0) -> Any:
+    """Return the tensor that a kernel finds at an address, whose rows lie so many bytes apart."""
     held = shape[::-1] if transposed else shape
-    memory = (ctypes.c_uint8 * (math.prod(held) * ITEMSIZE[dtype])).from_address(address)
-    tensor = torch.frombuffer(memory, dtype=getattr(torch, dtype)).view(held)
+    length = held[-1] if held else 1
+    apart = stride // ITEMSIZE[dtype] or length
+    count = (math.prod(held) // length - 1) * apart + length
+    memory = (ctypes.c_uint8 * (count * ITEMSIZE[dtype])).from_address(address)
+    tensor = torch.frombuffer(memory, dtype=getattr(torch, dtype))
+    tensor = tensor.as_strided((count // apart + (count % apart > 0), length), (apart, 1)).reshape(held)
     return tensor.permute(*range(len(held))[::-1]) if transposed else tensor
 
 

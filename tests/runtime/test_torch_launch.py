@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,29 @@ refused("is in the memory of cpu", lambda: product(randn(8, 8), randn(8, 8)))
     assert operator["stream"] == operation["stream"] == transposed["stream"] != 0
     assert transposed["kernel"] == "split"
     assert len(lines) == 15
+
+
+def test_rows_that_lie_apart_are_read_where_they_are_by_tensor_maps(tmp_path: Path) -> None:
+    program = """
+import json
+w, wide, odd = randn(32, 64), randn(96, 128), randn(96, 100)
+parts = [wide[:, 32:96], wide[:, 32:96], wide[:, :64], wide[:, 33:97], odd[:, :64]]
+for number, a in enumerate(parts):
+    (product if number else op)(a, w.t())
+    product(randn(96, 64), w.t())  # without gaps again
+product(wide[:, :64], randn(32, 128)[:, :64].t())  # the right one is read otherwise: copied
+print(json.dumps([[a.data_ptr(), a.stride(0) * 2] for a in parts]))
+refused("rows of a lie 100 elements apart", lambda: op(odd[:, :64], w.t()))
+refused("rows of b lie 128 elements apart", lambda: op(wide[:, :64], randn(32, 128)[:, :64].t()))
+"""
+    write_bundle(tmp_path / "bundle")
+    (text,), lines = run_program(START + program, tmp_path / "log", tmp_path / "bundle")
+    maps = [line["arguments"][0] for line in lines if line.get("kernel") == "split"]
+    found, parts = [[one["address"], one["stride"]] for one in maps], json.loads(text)
+    assert found[0:6:2] == parts[:3] and parts[0][1] == 256
+    assert [stride for _, stride in found[1::2]] == [128] * 5
+    for (address, stride), (original, _) in zip(found[6:10:2], parts[3:], strict=True):
+        assert stride == 128 and address != original  # not at, or not, multiples of 16 bytes: copied
 
 
 def test_captured_once_it_was_prepared(tmp_path: Path) -> None:

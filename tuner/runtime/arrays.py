@@ -61,6 +61,24 @@ class ArrayLayout(NamedTuple):
         """Return whether its elements lie without gaps, the first dimension's side by side."""
         return _is_dense(self.shape, self.strides)
 
+    def row_stride(self, *, transposed: bool = False) -> int:
+        """Return how many elements lie from row to row, all alike, where those of a row are side by side; else 0.
+
+        Args:
+            transposed: whether memory holds the transpose, whose rows these are.
+        """
+        step = -1 if transposed else 1
+        *outer, length = self.shape[::step]
+        *strides, inner = self.strides[::step]
+        rows = [(size, stride) for size, stride in zip(outer, strides, strict=True) if size != 1][::-1]
+        stride = rows[0][1] if rows else length
+        expected = stride
+        for size, given in rows:
+            if given != expected:
+                return 0
+            expected *= size
+        return stride if stride >= length and (inner == 1 or length == 1) else 0
+
 
 def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     """Return whether elements lie without gaps, the first dimension the fastest; sizes of 1 have any stride."""

@@ -176,7 +176,7 @@ def _version(number: int) -> str:
 
 
 MAP_ALIGNMENT = 16
-"""Bytes of which the address of a matrix with a tensor map must be a multiple."""
+"""Bytes of which the address of a matrix with a tensor map, and the distance of its rows, must be multiples."""
 
 
 class PreparedPlan:
@@ -189,6 +189,7 @@ class PreparedPlan:
 
     Attributes:
         alignments: bytes of which each tensor's address must be a multiple, by name.
+        by_map: tensors that are read by tensor maps alone.
     """
 
     def __init__(self, concrete: ConcretePlan, kernels: Sequence[Kernel], filled: Sequence[Filled]) -> None:
@@ -204,6 +205,10 @@ class PreparedPlan:
         ]
         common = max(launch.alignment for launch in launches)
         mapped = {name for launch in launches for kind, name, _ in launch.arguments if kind == "map"}
+        plain = {
+            leaf.name for launch in launches for leaf in leaves(launch.arguments) if leaf.kind == "buffer"
+        }
+        self.by_map = mapped - plain - {name for launch in launches for _, name, _ in launch.constants}
         self.alignments = {
             tensor.name: max(common, ITEMSIZE[tensor.dtype], MAP_ALIGNMENT * (tensor.name in mapped))
             for tensor in concrete.tensors
@@ -219,7 +224,12 @@ class PreparedPlan:
             workspaces.addresses(self._workspace, stream)
 
     def run(
-        self, addresses: dict[str, int], scalars: Mapping[str, float], stream: int, workspaces: Workspaces
+        self,
+        addresses: dict[str, int],
+        scalars: Mapping[str, float],
+        stream: int,
+        workspaces: Workspaces,
+        strides: Mapping[str, int],
     ) -> None:
         """Launch it in a stream; the context is current.
 
@@ -228,6 +238,7 @@ class PreparedPlan:
             scalars: instead of the plan's own values, by name.
             stream: a handle.
             workspaces: of the GPU.
+            strides: bytes from row to row of tensors whose rows lie apart, by name.
 
         Raises:
             DriverFailure: the driver refuses, or there is no memory for the workspace.
@@ -247,7 +258,7 @@ class PreparedPlan:
             kernel.set_scalar(position, scalars.get(name, own))
         for kernel, filled in self._kernels:
             filled.fill(addresses, stream)
-            kernel.bind(addresses)
+            kernel.bind(addresses, strides)
             kernel.launch(stream)
             filled.launched(stream)
 

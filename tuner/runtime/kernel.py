@@ -23,6 +23,7 @@ from .structs import leaves, size_of
 PORTABLE_CLUSTER = 8
 """Blocks of the largest cluster that every GPU with clusters has."""
 
+_NO_STRIDES: Mapping[str, int] = {}
 _F = cu.CUfunction_attribute
 _ATTRIBUTE = cu.CUlaunchAttributeID
 
@@ -149,8 +150,12 @@ class Kernel:
             None,
         )
 
-    def bind(self, addresses: Mapping[str, int]) -> None:
+    def bind(self, addresses: Mapping[str, int], strides: Mapping[str, int] = _NO_STRIDES) -> None:
         """Take these addresses of buffers; a tensor map is encoded again only if its matrix has moved.
+
+        Args:
+            addresses: by name.
+            strides: bytes from row to row of matrices whose rows lie apart, by name.
 
         Raises:
             DriverFailure: a map is refused.
@@ -158,7 +163,7 @@ class Kernel:
         for name, memory in self._buffers:
             memory.value = addresses[name]
         for name, encoded in self._maps:
-            encoded.encode(addresses[name])
+            encoded.encode(addresses[name], strides.get(name, 0))
 
     def set_scalar(self, position: int, value: Any) -> None:
         """Take another value of a scalar, by its position among the leaves of the launch's arguments; it must fit."""
@@ -216,7 +221,8 @@ class EncodedMap:
         self.pointer = start + -start % ALIGNMENT
         self._address = ctypes.c_void_p()
         # Dimensions are named from the fastest; the distance of columns is not, because they are neighbours.
-        pitch = tensor_map.columns * ITEMSIZE[tensor_map.dtype]
+        self._row_bytes = tensor_map.columns * ITEMSIZE[tensor_map.dtype]
+        self._stride = ctypes.c_uint64()
         self._encode = library().cuTensorMapEncodeTiled
         self._arguments = (
             ctypes.c_void_p(self.pointer),
@@ -224,7 +230,7 @@ class EncodedMap:
             2,
             self._address,
             (ctypes.c_uint64 * 2)(tensor_map.columns, tensor_map.rows),
-            (ctypes.c_uint64 * 1)(pitch),
+            ctypes.byref(self._stride),
             (ctypes.c_uint32 * 2)(tensor_map.box_columns, tensor_map.box_rows),
             (ctypes.c_uint32 * 2)(1, 1),
             int(cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
@@ -233,15 +239,20 @@ class EncodedMap:
             int(cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         )
 
-    def encode(self, address: int) -> None:
+    def encode(self, address: int, stride: int = 0) -> None:
         """Make it the map of the matrix at an address; nothing is done if it is that already.
+
+        Args:
+            address: of the matrix.
+            stride: bytes from row to row; 0 where nothing is between them.
 
         Raises:
             DriverFailure: the driver refuses it.
         """
-        if self._address.value == address:
+        stride = stride or self._row_bytes
+        if self._address.value == address and self._stride.value == stride:
             return
-        self._address.value = address
+        self._address.value, self._stride.value = address, stride
         error = self._encode(*self._arguments)
         if error:
             self._address.value = None

@@ -15,7 +15,7 @@ from .arrays import ArrayLayout
 from .dtypes import ITEMSIZE
 from .entries import Computation, Manifest, TensorEntry
 from .expressions import NoValueError, told_by
-from .gpu_plans import GpuPlans, PreparedPlan
+from .gpu_plans import MAP_ALIGNMENT, GpuPlans, PreparedPlan
 from .libraries import Library
 
 LISTED = 12
@@ -32,6 +32,7 @@ class CallMatch:
         inputs: tensors of the arrays that were passed, in order; None where the problem has none.
         outputs: tensors to allocate or of ``out=``, in order.
         shapes: of all tensors by name, as the kernel means them.
+        strides: elements from row to row of inputs whose rows lie apart, as those of a part of a larger matrix do.
     """
 
     computation: int
@@ -39,6 +40,11 @@ class CallMatch:
     inputs: tuple[TensorEntry | None, ...]
     outputs: tuple[TensorEntry, ...]
     shapes: dict[str, tuple[int, ...]]
+    strides: dict[str, int]
+
+
+class ApartError(CallError):
+    """Rows of an array lie apart, and the configuration cannot read them so; it can read a copy."""
 
 
 class _Mismatch(Exception):  # noqa: N818 - a reason, not an error: another computation may fit
@@ -183,8 +189,7 @@ def _match(
         meant = shapes.get(tensor.name, layout.shape)
         if layout.shape != meant:
             raise _Mismatch(2, f"{tensor.name} has shape {layout.shape}, and {_words(solved)} means {meant}")
-    for tensor, layout in pairs:
-        _check_order(tensor, layout)
+    strides = {tensor.name: _stride(tensor, layout) for tensor, layout in pairs}
     present = [layout is not None for layout in arrays]
     for tensor, is_there in zip(inputs, present, strict=True):
         if is_there != (tensor.name in shapes):
@@ -197,6 +202,7 @@ def _match(
         tuple(tensor if is_there else None for tensor, is_there in zip(inputs, present, strict=True)),
         tuple(tensor for tensor in outputs if tensor.name in shapes),
         shapes,
+        {name: stride for name, stride in strides.items() if stride},
     )
 
 
@@ -239,10 +245,14 @@ def shape_of(tensor: TensorEntry, sizes: Mapping[str, int], names: Mapping[str, 
     return tuple(int(value) for value in values)
 
 
-def _check_order(tensor: TensorEntry, layout: ArrayLayout) -> None:
+def _stride(tensor: TensorEntry, layout: ArrayLayout) -> int:
+    """Return how many elements rows lie apart; 0 if there is nothing between them."""
     fits = layout.is_column_major() if tensor.transposed else layout.is_row_major()
     if fits:
-        return
+        return 0
+    stride = layout.row_stride(transposed=bool(tensor.transposed))
+    if stride and tensor.role == "input":
+        return stride
     if not layout.is_row_major() and not layout.is_column_major():
         raise _Mismatch(
             3,
@@ -281,6 +291,10 @@ class PreparedCall:
     Attributes:
         computation: its number in the manifest.
         changed: numbers of the passed arrays that the kernel changes in place.
+        strides: bytes from row to row of inputs whose rows lie apart, by name.
+
+    Raises:
+        ApartError: the plan reads such an input otherwise than by tensor maps, which alone know of strides.
     """
 
     def __init__(self, meant: CallMatch, gpu: GpuPlans, plan: PreparedPlan, allocates: bool) -> None:
@@ -299,6 +313,18 @@ class PreparedCall:
         tensors = [tensor for tensor in (*meant.inputs, *meant.outputs) if tensor is not None]
         self._names = [tensor.name for tensor in tensors]
         self._bytes = [math.prod(meant.shapes[tensor.name]) * ITEMSIZE[tensor.dtype] for tensor in tensors]
+        self.strides = {}
+        for number, tensor in enumerate(tensors):
+            if (stride := meant.strides.get(tensor.name)) is None:
+                continue
+            step = self.strides[tensor.name] = stride * ITEMSIZE[tensor.dtype]
+            if tensor.name not in plan.by_map or step % MAP_ALIGNMENT:
+                raise ApartError(
+                    f"rows of {tensor.name} lie {stride} elements apart, which this configuration cannot read",
+                    "pass a copy of it",
+                )
+            length = meant.shapes[tensor.name][0 if tensor.transposed else -1] * ITEMSIZE[tensor.dtype]
+            self._bytes[number] += (self._bytes[number] // length - 1) * (step - length)
         self._low_bits = max(plan.alignments[name] for name in self._names) - 1
         # Memory that was just allocated overlaps nothing.
         there = range(len(tensors) - len(self._outputs))
@@ -350,7 +376,11 @@ class PreparedCall:
             pushed = gpu.context.push()
             try:
                 self._plan.run(
-                    dict(zip(self._names, addresses, strict=True)), scalars, stream, gpu.workspaces
+                    dict(zip(self._names, addresses, strict=True)),
+                    scalars,
+                    stream,
+                    gpu.workspaces,
+                    self.strides,
                 )
             finally:
                 if pushed:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..core.errors import CallError
-from .arrays import ArrayLayout, one_or_all, row_major
+from .arrays import ArrayLayout, one_or_all
 from .entries import Manifest
 from .interpret import scalar_values
 from .libraries import library_of
-from .matching import PreparedCall
+from .matching import ApartError, PreparedCall
 from .torch_gradients import Differentiated, Gradient, keep_factors
 from .torch_signature import DTYPES, Signature
 
@@ -37,6 +37,12 @@ class _Ready:
     stream: Callable[[int], int]
 
 
+def _is_read(layout: ArrayLayout, *, transposed: bool = False, apart: bool) -> bool:
+    """Return whether an array's elements, or those of its transpose, lie row by row."""
+    dense = layout.is_column_major() if transposed else layout.is_row_major()
+    return dense or (apart and len(layout.shape) > 1 and layout.row_stride(transposed=transposed) > 0)
+
+
 def dense(tensor: Any) -> Any:
     """Return a copy without gaps: a matrix keeps the order of its strides, others become row-major."""
     return tensor.clone() if tensor.ndim == 2 else tensor.clone(memory_format=torch.contiguous_format)
@@ -45,8 +51,9 @@ def dense(tensor: Any) -> Any:
 class Launcher:
     """Launches an operation for an operator.
 
-    A tensor with gaps (a slice, an expanded one) or at an address that the kernel does not take is copied first. An
-    order of a matrix that the operation does not have is refused, as by the operation itself.
+    A tensor with gaps (a slice, an expanded one) or at an address that the kernel does not take is copied first, unless
+    only its rows lie apart, and the configuration reads them by tensor maps. An order of a matrix that the operation
+    does not have is refused, as by the operation itself.
 
     Args:
         operation: what is launched.
@@ -108,6 +115,10 @@ class Launcher:
             ready.call.check(addresses)
         except CallError:
             given = self._aligned(tensors, given)
+            if ready.call.strides and any(a is not b for a, b in zip(given, tensors, strict=True)):
+                return self(
+                    *given, **dict(zip(self._sizes, sizes, strict=True)), **named
+                )  # of copies without gaps
             addresses = [each.data_ptr() for each in (*given, *made) if each is not None]
             ready.call.check(addresses)
         if named:
@@ -144,11 +155,19 @@ class Launcher:
         ]
 
     def _prepare(self, tensors: Sequence[Any], sizes: dict[str, int]) -> _Ready:
+        try:
+            return self._prepared(tensors, sizes, apart=True)
+        except ApartError:
+            return self._prepared(tensors, sizes, apart=False)
+
+    def _prepared(self, tensors: Sequence[Any], sizes: dict[str, int], *, apart: bool) -> _Ready:
         first = next(tensor for tensor in tensors if tensor is not None)
         library = library_of(first)
         layouts = [None if tensor is None else library.layout(tensor, None) for tensor in tensors]
         copied = tuple(
-            number for number, layout in enumerate(layouts) if layout and not self._fits(number, layout)
+            number
+            for number, layout in enumerate(layouts)
+            if layout and not self._fits(number, layout, apart=apart and number not in self._changed)
         )
         for number in copied:
             tensor, layout = tensors[number], layouts[number]
@@ -174,9 +193,9 @@ class Launcher:
             library.stream,
         )
 
-    def _fits(self, _number: int, layout: ArrayLayout) -> bool:
-        """Return whether an input is passed as it is."""
-        return layout.is_row_major() or layout.is_column_major()
+    def _fits(self, _number: int, layout: ArrayLayout, *, apart: bool) -> bool:
+        """Return whether an input is passed as it is; ``apart`` says whether also where rows lie apart."""
+        return _is_read(layout, apart=apart) or _is_read(layout, transposed=True, apart=apart)
 
     def _copy(self, _number: int, tensor: Any) -> Any:
         """Return a copy of an input that is not."""
@@ -199,8 +218,10 @@ class ProductLauncher(Launcher):
 class LinearLauncher(ProductLauncher):
     """Launches ``x @ weight.T``, where the leading dimensions of x are the rows of a matrix."""
 
-    def _fits(self, number: int, layout: ArrayLayout) -> bool:
-        return layout.is_row_major() or (number == 1 and layout.is_column_major())
+    def _fits(self, number: int, layout: ArrayLayout, *, apart: bool) -> bool:
+        return _is_read(layout, apart=apart) or (
+            number == 1 and _is_read(layout, transposed=True, apart=apart)
+        )
 
     def _copy(self, number: int, tensor: Any) -> Any:
         return tensor.contiguous() if number == 0 else dense(tensor)
@@ -211,7 +232,7 @@ class LinearLauncher(ProductLauncher):
         assert weight is not None
         rows = (math.prod(x.shape[:-1]), *x.shape[-1:])
         return [
-            x._replace(shape=rows, strides=row_major(rows)),
+            x._replace(shape=rows, strides=(x.row_stride() or rows[1], 1)),
             weight._replace(shape=weight.shape[::-1], strides=weight.strides[::-1]),
         ]
 
