@@ -157,6 +157,16 @@ def eight(
         (lambda a, b: eight(a, b, dtype=None), "scaled_mm", "dtypes float8_e4m3fn, float8_e4m3fn, float8"),
         (lambda a, b: a.double() @ b.double(), "gemm m=8 n=6 k=4 float64 layout=nn", "dtype float64"),
         (lambda a, b: a @ b[:, :5], "mm m=8 n=5 k=4 float32", "operand b is a part"),
+        (
+            lambda a, b: a.repeat(1, 4)[:, 4:12] @ b.repeat(2, 1).t().repeat(3, 2)[:6, 4:12].t(),
+            "gemm m=8 n=6 k=8 float32 layout=nt lda=16 ldb=16",
+            "",
+        ),
+        (
+            lambda a, b: torch.bmm(a.repeat(2, 4).view(4, 4, 16)[:, :, 8:12], b.repeat(4, 2).view(4, 4, 12)),
+            "bmm batch=4 m=4 n=12 k=4 float32 layout=nn broadcast=none lda=16",
+            "",
+        ),
         (lambda a, b: a.bfloat16() @ b.bfloat16(), "gemm m=8 n=6 k=4 bfloat16 layout=nn", ""),
         (
             lambda a, b: torch._grouped_mm(

@@ -239,6 +239,32 @@ def test_outputs_that_are_given(times: dict[str, tuple[float, float]]) -> None:
     torch.testing.assert_close(rows_apart, a[0] @ b)
 
 
+def test_parts_of_matrices_are_timed_and_passed_as_they_lie(
+    times: dict[str, tuple[float, float]],
+) -> None:
+    x, w, lying = torch.randn(16, 96), torch.randn(24, 32), []
+
+    class Seen(FakeGemm):
+        def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
+            lying.append((a.stride(), b.stride()))
+            return super().__call__(a, b, out)
+
+    def program(_: Any) -> Any:
+        return x[:, 32:64] @ w.t(), x[:, :32].contiguous() @ w.t()
+
+    times |= {"gemm m=16 n=24 k=32 float32 layout=nt lda=96": (2.0, 1.0), "gemm": (1.0, 2.0)}
+    wanted, calls, seen = program(None), recorded(program, None), Seen()
+    with tuner.replace(seen, calls) as report:
+        lying.clear()
+        torch.testing.assert_close(program(None), wanted)
+    assert lying == [((96, 1), (1, 32))]
+    report = tuner.replace(seen, calls)  # by real times, of operands that lie so, too
+    times.clear()
+    lying.clear()
+    report.decide()
+    assert {a for a, _ in lying} == {(96, 1), (32, 1)}
+
+
 def test_a_decision_is_for_calls_of_its_kind(times: dict[str, tuple[float, float]]) -> None:
     square = "gemm m=16 n=16 k=16 float32 layout="
     times |= {f"{square}nt": (2.0, 1.0), f"{square}nn": (1.0, 2.0)}

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -246,7 +247,7 @@ class Calls:
         for kind, mode in self.heaviest():
             if kind.kernel != kernel or kind.obstacle:
                 continue
-            name, count = kind.problem, self.counts[kind, mode]
+            name, count = replace(kind, apart=()).problem, self.counts[kind, mode]
             row = rows.setdefault(
                 name, {**dict(kind.sizes), **dict(kind.options), "dtype": kind.dtype, "calls": 0}
             )

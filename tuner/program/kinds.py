@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tuner.runtime.arrays import ArrayLayout
+from tuner.runtime.gpu_plans import MAP_ALIGNMENT
 
 DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 EIGHT_BITS = {torch.float8_e4m3fn: "float8_e4m3fn"}
@@ -65,6 +66,8 @@ class CallKind:
     """Operations of one call."""
     obstacle: str = ""
     """Why the kernel cannot serve it; empty if it can."""
+    apart: tuple[tuple[str, int], ...] = ()
+    """Elements from row to row in memory of operands that are parts of larger matrices: ``lda``, ``ldb``."""
 
     @property
     def is_product(self) -> bool:
@@ -93,7 +96,7 @@ class CallKind:
     def problem(self) -> str:
         """The problem in words, as the tuner prints it."""
         words = [self.kernel or self.call, *(f"{name}={size}" for name, size in self.sizes), self.dtype]
-        return " ".join([*words, *(f"{name}={value}" for name, value in self.options)])
+        return " ".join([*words, *(f"{name}={value}" for name, value in (*self.options, *self.apart))])
 
 
 def kind_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
@@ -125,30 +128,30 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
     options: tuple[tuple[str, str], ...]
     obstacle = _product_obstacle(name, a, b, kwargs)
     if view is None:
-        plain, finished, sizes, apart = "bmm", "baddbmm", (("batch", batch), *sizes), ""
-        orders = [_batch_order(each) for each in (a, b)]
+        plain, finished, sizes, lie = "bmm", "baddbmm", (("batch", batch), *sizes), ""
+        orders, apart = _orders(a, b)
         shared = [each.stride(0) == 0 for each in (a, b)]
-        if not all(orders) or all(shared):
-            apart = f"matrices of a batch of {batch} that lie apart"
+        if len(orders) < 2 or all(shared):
+            lie = f"matrices of a batch of {batch} that lie apart"
         options = (
-            ("layout", "".join(orders)),
+            ("layout", orders),
             ("broadcast", "a" if shared[0] else "b" if shared[1] else "none"),
         )
     else:
-        plain, finished, sizes, apart = "gemm", "linear", (("m", view[0].shape[0]), *sizes[1:]), ""
-        orders = [order(matrix) for matrix in view]
-        if not all(orders):
-            apart = f"operand {'ab'[orders.index('')]} is a part of a larger matrix: its rows lie apart"
-        options = (("layout", "".join(orders)),)
-    if apart:
-        return CallKind(call, "", sizes, dtype, (), flop, obstacle or apart)
+        plain, finished, sizes, lie = "gemm", "linear", (("m", view[0].shape[0]), *sizes[1:]), ""
+        orders, apart = _orders(*view)
+        if len(orders) < 2:
+            lie = f"operand {'ab'[bool(_lies(view[0])[0])]} is a part of a larger matrix that no tensor map can have"
+        options = (("layout", orders),)
+    if lie:
+        return CallKind(call, "", sizes, dtype, (), flop, obstacle or lie)
     if _adds(call) and not obstacle:
         op = expression_of(call, args, kwargs)
         if op:
-            return CallKind(call, finished, sizes, dtype, (*options, ("op", op)), flop)
+            return CallKind(call, finished, sizes, dtype, (*options, ("op", op)), flop, "", apart)
         if op is None:
             obstacle = "adds what is no bias, row or row-major matrix of its dtype"
-    return CallKind(call, plain, sizes, dtype, options, flop, obstacle)
+    return CallKind(call, plain, sizes, dtype, options, flop, obstacle, apart)
 
 
 def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
@@ -160,7 +163,7 @@ def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | 
     groups, k, n = b.shape
     m, dtype = a.shape[0], DTYPES.get(a.dtype) or str(a.dtype).removeprefix("torch.")
     flop, sizes = 2.0 * m * n * k, (("groups", groups), ("m", m), ("n", n), ("k", k))
-    orders = order(a) + _batch_order(b)
+    orders, apart = _orders(a, b)
     obstacle = _product_obstacle("_grouped_mm", a, b, {})
     if kwargs.get("bias") is not None or kwargs.get("out_dtype") not in (None, a.dtype) or len(args) > 3:
         obstacle = obstacle or "has a bias, or an output of another dtype"
@@ -168,9 +171,8 @@ def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | 
         obstacle = obstacle or "ends of groups that are no int32 side by side"
     if orders not in ("nn", "nt") or dtype == "float32":
         return CallKind("_grouped_mm", "", sizes, dtype, (), flop, obstacle or "operands that lie otherwise")
-    return CallKind(
-        "_grouped_mm", "grouped", sizes, dtype, (("layout", orders), ("ragged", "m")), flop, obstacle
-    )
+    options = (("layout", orders), ("ragged", "m"))
+    return CallKind("_grouped_mm", "grouped", sizes, dtype, options, flop, obstacle, apart)
 
 
 def _scaled_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
@@ -197,13 +199,14 @@ def _scaled_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | N
         obstacle = obstacle or "has a bias, or a scale of its result"
     name = str(a.dtype).removeprefix("torch.")
     sizes, flop = (("m", m), ("n", n), ("k", k)), 2.0 * m * n * k
-    if not (a.is_contiguous() and b.t().is_contiguous()):
+    orders, apart = _orders(a, b.t())
+    if orders != "nn":
         return CallKind("_scaled_mm", "", sizes, name, (), flop, obstacle or "operands that lie otherwise")
     options = (
         *(("scales", scales), ("accumulation", "fast" if fast else "promoted"), ("layout", "nt")),
         ("output", DTYPES.get(dtype, "")),
     )
-    return CallKind("_scaled_mm", "scaled_mm", sizes, name, options, flop, obstacle)
+    return CallKind("_scaled_mm", "scaled_mm", sizes, name, options, flop, obstacle, apart)
 
 
 def ends_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -211,10 +214,30 @@ def ends_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return args[2] if len(args) > 2 else kwargs.get("offs")
 
 
-def _batch_order(matrices: Any) -> str:
-    """Return the order of matrices that lie one below the other, or are one and the same; nothing for others."""
-    _, rows, columns = matrices.shape
-    return order(matrices[0]) if matrices.stride(0) in (0, rows * columns) else ""
+def _orders(a: Any, b: Any) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Return the orders of both operands, of those that have one, and how far apart rows lie where they lie apart."""
+    lie = {f"ld{name}": _lies(each) for name, each in zip("ab", (a, b), strict=True)}
+    orders = "".join(order for order, _ in lie.values())
+    return orders, tuple((name, stride) for name, (_, stride) in lie.items() if stride)
+
+
+def _lies(operand: Any) -> tuple[str, int]:
+    """Return ``n`` for a row-major matrix, or matrices one below the other, ``t`` for column-major ones.
+
+    And how many elements lie from row to row in memory where rows lie apart, as far as tensor maps can have it: then
+    there is nothing between matrices but what is between rows. Nothing and 0 for others. One matrix for a whole batch
+    counts once.
+    """
+    one = operand[:1] if operand.dim() == 3 and operand.stride(0) == 0 else operand
+    ways = [("n", one), ("t", one.transpose(-1, -2))]
+    for order, each in ways:
+        if each.is_contiguous():
+            return order, 0
+    for order, each in ways:
+        stride = ArrayLayout("", tuple(each.shape), tuple(each.stride()), 0, "").row_stride()
+        if stride and stride * each.element_size() % MAP_ALIGNMENT == 0:
+            return order, stride
+    return "", 0
 
 
 def _adds(call: str) -> bool:
@@ -282,12 +305,6 @@ def folded(a: Any, b: Any) -> tuple[Any, Any] | None:
     if b.stride(0) == 0 and a.is_contiguous():
         return a.view(-1, a.shape[2]), b[0]
     return None
-
-
-def order(matrix: Any) -> str:
-    """Return ``n`` for a row-major matrix, ``t`` for a column-major one, and nothing for one with gaps."""
-    layout = ArrayLayout("", tuple(matrix.shape), tuple(matrix.stride()), 0, "")
-    return "n" if layout.is_row_major() else "t" if layout.is_column_major() else ""
 
 
 def _reduction_kind(call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:

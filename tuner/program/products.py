@@ -217,7 +217,7 @@ def replace_linear(product: TunedProduct, kinds: Iterable[CallKind], model: Any)
     rows: dict[tuple[int, int, str, str], dict[int, CallKind]] = {}
     for kind in kinds:
         sizes = dict(kind.sizes)
-        if dict(kind.options)["layout"] == "nt" and kind.kernel in ("gemm", "linear"):
+        if dict(kind.options)["layout"] == "nt" and kind.kernel in ("gemm", "linear") and not kind.apart:
             rows.setdefault((sizes["n"], sizes["k"], kind.dtype, kind.op), {})[sizes["m"]] = kind
     names = []
     for name, layer in model.named_modules():

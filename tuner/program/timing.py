@@ -83,16 +83,20 @@ def operands(kind: CallKind, device: str, *, copies: int = 0) -> Operands:
         made = torch.randn(shape, generator=generator, device=device, dtype=torch.float32)
         return made.to(dtype)
 
+    def wide(*shape: int, name: str) -> Any:
+        """Return memory whose rows lie as far apart as the kind says."""
+        return tensor(*shape[:-1], dict(kind.apart).get(f"ld{name}", shape[-1]))[..., : shape[-1]]
+
     def matrices(rows: int, columns: int, name: str) -> tuple[Any, Any]:
         """Return memory, and what it means."""
         swapped = options["layout"]["ab".index(name)] == "t"
         shape = (columns, rows) if swapped else (rows, columns)
         count = sizes.get("batch", sizes.get("groups", 0) if name == "b" else 0)
         if not count:
-            made = tensor(*shape)
+            made = wide(*shape, name=name)
             return made, made.t() if swapped else made
         shared = options.get("broadcast") == name
-        made = tensor(1 if shared else count, *shape)
+        made = wide(1 if shared else count, *shape, name=name)
         meant = made.transpose(1, 2) if swapped else made
         return made, meant.expand(count, -1, -1) if shared else meant
 
@@ -132,8 +136,10 @@ def scaled(matrix: Any, scales: Any) -> Any:
 
 
 def _clone(each: Any) -> Any:
-    """Return a copy; what is one matrix for a whole batch stays one."""
-    return each[:1].clone().expand_as(each) if each.dim() == 3 and each.stride(0) == 0 else each.clone()
+    """Return a copy that lies as it does; what is one matrix for a whole batch stays one."""
+    one = each[:1] if each.dim() == 3 and each.stride(0) == 0 else each
+    copy = torch.empty_strided(one.shape, one.stride(), dtype=each.dtype, device=each.device)
+    return copy.copy_(one).expand_as(each)
 
 
 def _copies(size_bytes: int, device: str) -> int:
