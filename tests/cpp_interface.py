@@ -48,10 +48,12 @@ def prepare(plan, workspace, bytes_, stream):
     return launcher.kt_prepare(plan, ctypes.c_ulonglong(workspace), ctypes.c_size_t(bytes_),
                                ctypes.c_void_p(stream), text, 4000)
 
-def run(plan, addresses, workspace, bytes_, stream):
-    array = (ctypes.c_uint64 * len(addresses))(*addresses)
-    return launcher.kt_run(plan, array, ctypes.c_size_t(len(addresses)), ctypes.c_ulonglong(workspace),
-                           ctypes.c_size_t(bytes_), ctypes.c_void_p(stream), text, 4000)
+def run(plan, addresses, workspace, bytes_, stream, strides=None):
+    array, count = (ctypes.c_uint64 * len(addresses))(*addresses), ctypes.c_size_t(len(addresses))
+    at = (ctypes.c_ulonglong(workspace), ctypes.c_size_t(bytes_), ctypes.c_void_p(stream), text, 4000)
+    if strides is None:
+        return launcher.kt_run(plan, array, count, *at)
+    return launcher.kt_run_apart(plan, array, (ctypes.c_size_t * len(strides))(*strides), count, *at)
 """
 
 RUN_PROGRAM = """

@@ -74,6 +74,13 @@ int kt_run(const void* plan, const CUdeviceptr* addresses, std::size_t count, un
                   message, room);
 }
 
+int kt_run_apart(const void* plan, const CUdeviceptr* addresses, const std::size_t* row_strides, std::size_t count, unsigned long long workspace,
+                 std::size_t bytes, void* stream, char* message, std::size_t room) {
+    return answer(static_cast<const kernel_tune::Plan*>(plan)->run(addresses, count, {static_cast<CUdeviceptr>(workspace), bytes},
+                                                                   static_cast<CUstream>(stream), nullptr, 0, row_strides),
+                  message, room);
+}
+
 void kt_close_plan(void* plan) { delete static_cast<kernel_tune::Plan*>(plan); }
 void kt_close(void* bundle) { delete static_cast<kernel_tune::Bundle*>(bundle); }
 

@@ -84,6 +84,10 @@ refuse("overlap of the workspace", run(plan, [a, b, work], work, need, stream))
 refuse("too few tensors", run(plan, [a, b], work, need, stream))
 refuse("another workspace", run(plan, [a, b, c], work + (1 << 22), need, stream))
 refuse("small workspace", run(plan, [a, b, c], work, need - 1, stream))
+refuse("rows apart that are read by address", run(plan, [a, b, c], work, need, stream, [0, 1024, 0]))
+refuse("rows of another length", run(plan, [a, b, c], work, need, stream, [504, 0, 0]))
+refuse("rows at odd places", run(plan, [a, b, c], work, need, stream, [516, 0, 0]))
+refuse("overlap of rows apart", run(plan, [a, b, a + (1 << 19)], work, need, stream, [1024, 0, 0]))
 refuse("no such size", planned(bundle, {"m": 1, "n": 1, "q": 1}, *kind)[0])
 refuse("size 0", planned(bundle, {**sizes, "m": 0}, *kind)[0])
 refuse("ambiguous", planned(bundle, sizes)[0])
@@ -114,10 +118,30 @@ def test_wrong_input_never_launches(tmp_path: Path) -> None:
     bundle = write_bundle(tmp_path / "bundle")
     output = python_on(interface(), REFUSALS, bundle, devices=devices)
     refused: dict[str, Any] = json.loads(output)
-    assert len(refused) == 20
+    assert len(refused) == 24
     for _, line in refused.values():
         assert line
         assert "\n" not in line
+
+
+APART = """
+stream, memory = context(0), int(check(cu.cuMemAlloc(1 << 24)))
+_, bundle = opened(sys.argv[2])
+_, plan = planned(bundle, {"m": 512, "n": 512, "k": 512}, "input=bfloat16", "layout=nt")
+need, work = launcher.kt_workspace_bytes(plan), memory + (1 << 23)
+tensors = [memory, memory + (1 << 21), memory + (1 << 22)]
+assert prepare(plan, work, need, stream) == 0, text.value
+for strides in (None, [1024, 0, 0], [1024, 0, 0], [0, 0, 0]):
+    assert run(plan, tensors, work, need, stream, strides) == 0, text.value
+"""
+
+
+def test_rows_may_lie_apart_where_tensor_maps_read_them(tmp_path: Path) -> None:
+    bundle, log = write_bundle(tmp_path / "bundle"), tmp_path / "log"
+    python_on(interface(), APART, bundle, log=str(log))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    maps = [line["arguments"][0] for line in lines if line.get("kernel") == "split"]
+    assert [one["stride"] for one in maps] == [1024, 2048, 2048, 1024]
 
 
 OPENS = """

@@ -18,6 +18,7 @@ struct TensorInfo {
     bool present = true;
     std::size_t bytes = 0;
     std::size_t alignment = 1;  // bytes of which its address must be a multiple
+    bool by_map = false, by_address = false;  // how launches take it; an input by_map alone may have rows that lie apart
 };
 
 namespace detail {
@@ -339,7 +340,8 @@ private:
     bool arguments(const LaunchSpec& spec, Launch& launch, std::size_t alignment) {
         std::size_t maps = 0, struct_bytes = 0;
         for (const FilledVariable& one : spec.constants) {
-            const TensorInfo& tensor = out_.tensors[one.tensor];
+            TensorInfo& tensor = out_.tensors[one.tensor];
+            tensor.by_address = true;
             if (tensor.present) launch.constants.push_back({one.symbol, one.tensor, tensor.bytes});
         }
         for (const ArgumentSpec& from : spec.arguments) {
@@ -352,7 +354,7 @@ private:
                     if (index >= static_cast<std::int64_t>(from.buffers.size())) return wrong("an index is beyond its buffers");
                     argument.buffer = from.buffers[static_cast<std::size_t>(index)];
                     if (present(argument.buffer)) argument.kind = Argument::Kind::buffer;  // else a constant: a null pointer
-                    align(argument.buffer, alignment);
+                    align(argument.buffer, alignment, false);
                     break;
                 }
                 case ArgumentSpec::Kind::scalar:
@@ -366,7 +368,7 @@ private:
                 case ArgumentSpec::Kind::map:
                     argument.kind = Argument::Kind::map;
                     if (!map(from, argument)) return false;
-                    align(argument.buffer, std::max<std::size_t>(alignment, 16));
+                    align(argument.buffer, std::max<std::size_t>(alignment, 16), true);
                     ++maps;
                     break;
                 case ArgumentSpec::Kind::cluster_order:
@@ -403,7 +405,7 @@ private:
                 size = inner.memory.size();
             } else if (field.kind == ArgumentSpec::Kind::buffer) {
                 one.buffer = field.buffers[0];
-                align(one.buffer, alignment);
+                align(one.buffer, alignment, false);
             } else if (field.kind == ArgumentSpec::Kind::scalar) {
                 one.is_scalar = true;
                 one.scalar = field.scalar;
@@ -432,10 +434,11 @@ private:
     bool present(const BufferIndex& buffer) const {
         return buffer.scratch ? out_.scratch[buffer.index].present : out_.tensors[buffer.index].present;
     }
-    void align(const BufferIndex& buffer, std::size_t alignment) {
+    void align(const BufferIndex& buffer, std::size_t alignment, bool by_map) {
         if (buffer.scratch) return;  // aligned enough in its workspace
-        std::size_t& of = out_.tensors[buffer.index].alignment;
-        of = std::max(of, alignment);
+        TensorInfo& tensor = out_.tensors[buffer.index];
+        tensor.alignment = std::max(tensor.alignment, alignment);
+        (by_map ? tensor.by_map : tensor.by_address) = true;
     }
 
     // Refuse what cuTensorMapEncodeTiled would refuse, or would read wrongly.

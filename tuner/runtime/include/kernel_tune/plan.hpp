@@ -22,13 +22,15 @@ struct Workspace {
     Workspace(const void* at, std::size_t size) : address(reinterpret_cast<CUdeviceptr>(at)), bytes(size) {}
 };
 
-// A tensor's name and its address in device memory.
+// A tensor's name and its address in device memory; of an input that is a part of a larger matrix also how many elements lie from row to
+// row in memory. 0: nothing is between them.
 struct Tensor {
     const char* name;
     CUdeviceptr address;
+    std::size_t row_stride;
 
-    Tensor(const char* of, CUdeviceptr at) : name(of), address(at) {}
-    Tensor(const char* of, const void* at) : name(of), address(reinterpret_cast<CUdeviceptr>(at)) {}
+    Tensor(const char* of, CUdeviceptr at, std::size_t stride = 0) : name(of), address(at), row_stride(stride) {}
+    Tensor(const char* of, const void* at, std::size_t stride = 0) : Tensor(of, reinterpret_cast<CUdeviceptr>(at), stride) {}
 };
 
 // A scalar's name, and a value other than the kernel's own.
@@ -42,9 +44,11 @@ namespace detail {
 // The last tensor map of an argument, for any number of threads: a reader that meets a writer encodes its own.
 class MapCache {
 public:
-    bool get(CUdeviceptr address, CUtensorMap& out) const {
+    bool get(CUdeviceptr address, std::size_t stride, CUtensorMap& out) const {
         const unsigned before = version_.load(std::memory_order_acquire);
-        if (before % 2 || before == 0 || address_.load(std::memory_order_relaxed) != address) return false;
+        if (before % 2 || before == 0 || address_.load(std::memory_order_relaxed) != address ||
+            stride_.load(std::memory_order_relaxed) != stride)
+            return false;
         std::uint64_t copy[kWords];
         for (std::size_t i = 0; i < kWords; ++i) copy[i] = words_[i].load(std::memory_order_relaxed);
         std::atomic_thread_fence(std::memory_order_acquire);
@@ -52,7 +56,7 @@ public:
         std::memcpy(&out, copy, sizeof out);
         return true;
     }
-    void put(CUdeviceptr address, const CUtensorMap& map) {
+    void put(CUdeviceptr address, std::size_t stride, const CUtensorMap& map) {
         unsigned before = version_.load(std::memory_order_relaxed);
         if (before % 2 || !version_.compare_exchange_strong(before, before + 1, std::memory_order_acquire)) return;
         std::atomic_thread_fence(std::memory_order_release);
@@ -60,6 +64,7 @@ public:
         std::memcpy(copy, &map, sizeof copy);
         for (std::size_t i = 0; i < kWords; ++i) words_[i].store(copy[i], std::memory_order_relaxed);
         address_.store(address, std::memory_order_relaxed);
+        stride_.store(stride, std::memory_order_relaxed);
         version_.store(before + 2, std::memory_order_release);
     }
 
@@ -67,10 +72,11 @@ private:
     static constexpr std::size_t kWords = sizeof(CUtensorMap) / sizeof(std::uint64_t);
     std::atomic<unsigned> version_{0};
     std::atomic<CUdeviceptr> address_{0};
+    std::atomic<std::size_t> stride_{0};
     std::atomic<std::uint64_t> words_[kWords] = {};
 };
 
-inline CUresult encode_map(const MapShape& shape, CUdeviceptr address, CUtensorMap& out) {
+inline CUresult encode_map(const MapShape& shape, CUdeviceptr address, std::size_t stride, CUtensorMap& out) {
     const CUtensorMapDataType dtype = shape.dtype == "float32"   ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                       : shape.dtype == "float16" ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                       : shape.dtype == "float8_e4m3fn" ? CU_TENSOR_MAP_DATA_TYPE_UINT8
@@ -85,7 +91,7 @@ inline CUresult encode_map(const MapShape& shape, CUdeviceptr address, CUtensorM
                                                                       : CU_TENSOR_MAP_L2_PROMOTION_NONE;
     // Dimensions are named from the fastest; the distance of columns is not, because they are neighbours.
     const cuuint64_t sizes[] = {static_cast<cuuint64_t>(shape.columns), static_cast<cuuint64_t>(shape.rows)};
-    const cuuint64_t strides[] = {sizes[0] * static_cast<cuuint64_t>(itemsize(shape.dtype))};
+    const cuuint64_t strides[] = {(stride ? stride : sizes[0]) * static_cast<cuuint64_t>(itemsize(shape.dtype))};
     const cuuint32_t box[] = {static_cast<cuuint32_t>(shape.box_columns), static_cast<cuuint32_t>(shape.box_rows)};
     const cuuint32_t steps[] = {1, 1};
     return Driver::get().cuTensorMapEncodeTiled(&out, dtype, 2, reinterpret_cast<void*>(address), sizes, strides, box, steps,
@@ -209,26 +215,28 @@ public:
         if (empty()) return {Code::invalid_argument, "the plan is empty: call Bundle::plan first"};
         const std::vector<TensorInfo>& wanted = state_->concrete.tensors;
         CUdeviceptr addresses[detail::kMaxArguments] = {};
+        std::size_t strides[detail::kMaxArguments] = {};
         if (wanted.size() > detail::kMaxArguments) return {Code::invalid_argument, "the kernel has too many tensors"};
         for (const Tensor& tensor : tensors) {
             const std::size_t i = detail::position(wanted, tensor.name);
             if (i == wanted.size())
                 return {Code::invalid_argument, state_->kernel + " has no tensor " + std::string(tensor.name)};
             addresses[i] = tensor.address;
+            strides[i] = tensor.row_stride;
         }
-        return run(addresses, wanted.size(), workspace, stream, scalars.begin(), scalars.size());
+        return run(addresses, wanted.size(), workspace, stream, scalars.begin(), scalars.size(), strides);
     }
 
-    // The same with an address for each of tensors(), in their order; what is not present is not read.
+    // The same with an address, and a row stride if any is given, for each of tensors(), in their order; what is not present is not read.
     Status run(const CUdeviceptr* addresses, std::size_t count, const Workspace& workspace, CUstream stream,
-               const ScalarValue* scalars = nullptr, std::size_t scalar_count = 0) const {
+               const ScalarValue* scalars = nullptr, std::size_t scalar_count = 0, const std::size_t* row_strides = nullptr) const {
         using namespace detail;
         if (empty()) return {Code::invalid_argument, "the plan is empty: call Bundle::plan first"};
         const Concrete& concrete = state_->concrete;
         unsigned long long context = 0;
         Status status = current_context(context);
         if (status.ok()) status = check_workspace(workspace);
-        if (status.ok()) status = check_tensors(addresses, count, workspace);
+        if (status.ok()) status = check_tensors(addresses, row_strides, count, workspace);
         if (!status.ok()) return status;
         const Prepared* const prepared = state_->prepared.find(context);
         if (!prepared || (concrete.once_bytes && !prepared->zeroed.find(workspace.address)))
@@ -277,13 +285,14 @@ public:
                     }
                     case Argument::Kind::map: {
                         const CUdeviceptr address = address_of(argument.buffer);
+                        const std::size_t stride = row_strides && !argument.buffer.scratch ? row_strides[argument.buffer.index] : 0;
                         CUtensorMap& map = maps[map_count++];
                         arguments[i] = &map;
                         MapCache& cache = state_->maps[l][i];
-                        if (cache.get(address, map)) break;
-                        status = driver.check(encode_map(argument.map, address, map), "cuTensorMapEncodeTiled");
+                        if (cache.get(address, stride, map)) break;
+                        status = driver.check(encode_map(argument.map, address, stride, map), "cuTensorMapEncodeTiled");
                         if (!status.ok()) return status;
-                        cache.put(address, map);
+                        cache.put(address, stride, map);
                         break;
                     }
                     case Argument::Kind::table: arguments[i] = ready.tables[i].data(); break;
@@ -351,11 +360,17 @@ private:
         return {Code::invalid_argument, "the workspace has " + std::to_string(workspace.bytes) + " bytes, and the plan needs " + std::to_string(wanted)};
     }
 
-    Status check_tensors(const CUdeviceptr* addresses, std::size_t count, const Workspace& workspace) const {
+    Status check_tensors(const CUdeviceptr* addresses, const std::size_t* strides, std::size_t count, const Workspace& workspace) const {
         const std::vector<TensorInfo>& tensors = state_->concrete.tensors;
         if (count != tensors.size())
             return {Code::invalid_argument, std::to_string(count) + " addresses for " + std::to_string(tensors.size()) + " tensors"};
         const std::size_t scratch = state_->concrete.workspace_bytes;
+        // Bytes from the first element to the last.
+        const auto bytes_of = [&](std::size_t i) {
+            if (!strides || !strides[i]) return tensors[i].bytes;
+            const std::size_t length = static_cast<std::size_t>(tensors[i].shape.back()) * detail::itemsize(tensors[i].dtype);
+            return tensors[i].bytes + (tensors[i].bytes / length - 1) * (strides[i] * detail::itemsize(tensors[i].dtype) - length);
+        };
         const auto overlap = [](CUdeviceptr a, std::size_t a_bytes, CUdeviceptr b, std::size_t b_bytes) {
             return a < b + b_bytes && b < a + a_bytes;
         };
@@ -365,11 +380,17 @@ private:
             if (!addresses[i]) return {Code::invalid_argument, "the tensor " + tensor.name + " is missing, or null"};
             if (addresses[i] % tensor.alignment)
                 return {Code::invalid_argument, "the tensor " + tensor.name + " must be at a multiple of " + std::to_string(tensor.alignment) + " bytes"};
-            if (scratch && overlap(addresses[i], tensor.bytes, workspace.address, scratch))
+            if (strides && strides[i]) {
+                if (!tensor.by_map || tensor.by_address || tensor.role != "input")
+                    return {Code::invalid_argument, "rows of the tensor " + tensor.name + " cannot lie apart with this configuration: pass a copy"};
+                if (strides[i] < static_cast<std::size_t>(tensor.shape.back()) || strides[i] * detail::itemsize(tensor.dtype) % 16)
+                    return {Code::invalid_argument, "the row stride of the tensor " + tensor.name + " must be a row or more, and a multiple of 16 bytes"};
+            }
+            if (scratch && overlap(addresses[i], bytes_of(i), workspace.address, scratch))
                 return {Code::invalid_argument, "the tensor " + tensor.name + " overlaps the workspace"};
             for (std::size_t j = 0; j < i; ++j)
                 if (tensors[j].present && (tensor.role != "input" || tensors[j].role != "input") &&
-                    overlap(addresses[i], tensor.bytes, addresses[j], tensors[j].bytes))
+                    overlap(addresses[i], bytes_of(i), addresses[j], bytes_of(j)))
                     return {Code::invalid_argument, "the tensors " + tensors[j].name + " and " + tensor.name + " overlap, and one is written"};
         }
         return {};
