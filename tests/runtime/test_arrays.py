@@ -101,6 +101,30 @@ def test_sizes_of_one_are_row_major_and_column_major(
     assert (layout.is_row_major(), layout.is_column_major()) == (row, column)
 
 
+@pytest.mark.parametrize(
+    ("shape", "strides", "rows", "columns"),
+    [
+        ((3, 5), (8, 1), 8, 0),
+        ((3, 5), (1, 8), 0, 8),
+        ((3, 5), (4, 1), 0, 0),
+        ((3, 5), (0, 1), 0, 0),
+        ((3, 5), (8, 2), 0, 0),
+        ((3, 1), (8, 8), 8, 0),
+        ((2, 3, 4), (24, 8, 1), 8, 0),
+        ((2, 3, 4), (32, 8, 1), 0, 0),
+        ((2, 1, 4), (24, 3, 1), 24, 0),
+        ((2, 3, 4), (1, 4, 12), 0, 4),
+        ((4,), (1,), 4, 4),
+        ((4,), (2,), 0, 0),
+    ],
+)
+def test_rows_that_lie_apart_alike(
+    shape: tuple[int, ...], strides: tuple[int, ...], rows: int, columns: int
+) -> None:
+    layout = ArrayLayout("float32", shape, strides, 0, "cuda:0")
+    assert (layout.row_stride(), layout.row_stride(transposed=True)) == (rows, columns)
+
+
 def test_torch_tensors_are_read_without_dlpack(torch: FakeTorch) -> None:
     tensor = torch.randn(3, 5, dtype="bfloat16", device="cuda:1").T
     library = library_of(tensor)

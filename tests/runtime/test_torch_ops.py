@@ -123,6 +123,24 @@ def test_gaps_and_odd_addresses_are_copied_and_nothing_else(gemm: OnCpu) -> None
     assert gemm.addresses[0] != whole.data_ptr() and gemm.addresses[1] == b.data_ptr()
 
 
+def test_rows_apart_are_passed_as_they_lie_to_tensor_maps() -> None:
+    gemm = on_cpu("gemm", cpu.gemm, [{"input": "float32", "layout": layout} for layout in LAYOUTS])
+    gemm.by_map = frozenset("ab")
+    function, x, w = gemm.torch(), randn(2, 9, 16), randn(5, 24)
+    for a, b in ((x[0, :, 4:12], w[:, 8:16].t()), (w[:, :8], x[1, :8, 8:]), (x[0, :, :8], w[:, 16:].t())):
+        a, b = a.requires_grad_(), b.requires_grad_()
+        torch.testing.assert_close(function(a, b), a @ b)
+        assert gemm.addresses[:2] == [a.data_ptr(), b.data_ptr()]
+        gradients = (torch.autograd.grad(each(a, b).sin().sum(), [a, b]) for each in (function, torch.mm))
+        for found, wanted in zip(*gradients, strict=True):
+            torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(function.linear(x[:, :, :8], w[:, 4:12]), x[:, :, :8] @ w[:, 4:12].t())
+    assert gemm.addresses[:2] == [x.data_ptr(), w[:, 4:12].data_ptr()]
+    odd = x[0, :, 1:9]  # not at a multiple of 16 bytes
+    torch.testing.assert_close(function(odd, w[:, :8].t()), odd @ w[:, :8].t())
+    assert gemm.addresses[0] != odd.data_ptr()
+
+
 def test_products_without_elements_are_zeros(gemm: OnCpu) -> None:
     function = gemm.torch()
     assert function(randn(0, 7), randn(7, 3)).shape == (0, 3)
