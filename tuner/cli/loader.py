@@ -86,19 +86,19 @@ def command(
     return (kind or Once)(name, sections, callback=run, params=parameters, help=record.__doc__, **attributes)
 
 
-def begin(device: str, jobs: int | None, cache: Path | None, *, jailed: bool = False) -> None:
+def begin(device: str, jobs: int | None, cache: Path | None, **how: Any) -> None:
     """Start a GPU's processes, which takes less time than to import the body of a command that opens it.
 
     Args:
         device: as the command line names it.
         jobs: compiling processes; None for one a core.
         cache: folder of the cubin cache; None for none.
-        jailed: start those that run what others wrote in Python, too.
+        how: as :func:`tuner.devices.started.begin` takes it.
     """
     kind, _, number = device.partition(":")
     if kind in ("auto", "cuda") and (not number or number.isdecimal()):
         started = importlib.import_module("tuner.devices.started")
-        started.begin(int(number or 0), jobs, cache, jailed=jailed)
+        started.begin(int(number or 0), jobs, cache, **how)
 
 
 def part(record: DataclassInstance, of: type[Record], **more: Any) -> Record:

@@ -34,6 +34,7 @@ class Processes:
         worker: module of the measuring process.
         pool: of compilers, closed with the others; None for one of its own.
         referee: where measuring processes are locked in, knows what is right; the pool is then another's.
+        libraries: that others import before they are asked for anything.
 
     Raises:
         TunerError: there is no room for the files of processes that are locked in.
@@ -48,6 +49,7 @@ class Processes:
         pool: CompilePool | None = None,
         *,
         referee: Guard | None = None,
+        libraries: Iterable[str] = (),
     ) -> None:
         self._worker, self.locked_in = worker, referee is not None
         self._said: list[str] = []
@@ -60,6 +62,7 @@ class Processes:
         self._new_guard: Callable[[], Guard] = partial(Guard, worker, self.arguments, self._tell)
         if referee is None:
             self._share_answers()
+            self.arguments += libraries
         else:  # which must not read what others found to be right
             folder = self._folder.enter_context(temporary_folder())
             own, exchange = folder / "own", folder / "exchange"
@@ -169,7 +172,14 @@ class Processes:
 _begun: dict[tuple[int, int | None, Path | None], Processes] = {}
 
 
-def begin(index: int, jobs: int | None, cache: Path | None, *, jailed: bool = False) -> None:
+def begin(
+    index: int,
+    jobs: int | None,
+    cache: Path | None,
+    *,
+    jailed: bool = False,
+    libraries: Iterable[str] = (),
+) -> None:
     """Start the processes of a device that will be opened with the same arguments, if there is a GPU.
 
     Args:
@@ -177,10 +187,11 @@ def begin(index: int, jobs: int | None, cache: Path | None, *, jailed: bool = Fa
         jobs: compiling processes; None for one a core.
         cache: folder of the cubin cache; None for none.
         jailed: start those that run what others wrote in Python, too.
+        libraries: that references or baselines need.
     """
     if has_gpu():
         atexit.register(discard)
-        begun = _begun[index, jobs, cache] = Processes(index, jobs, cache)
+        begun = _begun[index, jobs, cache] = Processes(index, jobs, cache, libraries=libraries)
         if jailed:
             begun.expect_jailed()
 

@@ -339,10 +339,12 @@ def _needs(setup: Setup) -> str:
 
 
 def main() -> None:
-    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; a jail's own folder and the exchange."""
+    """Serve. Arguments: GPU number; folders of cache and answers, or ``-``; a jail's own folder and the exchange, or
+    libraries that will be needed."""
     head = Conversation()
     index, (cache, kept) = int(sys.argv[1]), (None if one == "-" else Path(one) for one in sys.argv[2:4])
-    jailed, missing = [Path(one) for one in sys.argv[4:]], tuple[str, ...]()
+    jailed = [Path(one) for one in sys.argv[4:] if one.startswith("/")]
+    missing = tuple[str, ...]()
     if jailed:
         own, exchange = jailed
         jail.keep_caches_in(own)
@@ -372,6 +374,8 @@ def main() -> None:
             head.send(Started())
             head.send(Failed(str(error), dying=True))
         os._exit(3)
+    for library in () if jailed else sys.argv[4:]:
+        library_version(library)
     while (request := head.next()) is not None:
         head.send(Started())
         head.send(answer := worker.answer(request))

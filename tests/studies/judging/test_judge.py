@@ -82,6 +82,24 @@ def test_reasons(judge: Judge, tmp_path: Path, fault: str, judged: str, reason: 
     assert verdict["message"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "jailed", "libraries"),
+    [
+        (["task.toml", "mine.cu"], False, []),
+        (["task.toml", "mine.py:softmax"], True, ["torch"]),
+        (["task.toml", "mine.py", "--against", "default"], True, []),
+        (["model.py", "mine.py", "--against", "none"], True, ["torch"]),
+    ],
+)
+def test_what_takes_long_begins_with_the_command(
+    judge: Judge, arguments: list[str], jailed: bool, libraries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[dict[str, object]] = []
+    monkeypatch.setattr("tuner.devices.started.begin", lambda *_, **how: begun.append(how))
+    assert judge(*arguments).code == 2  # there are no such files
+    assert begun == [{"jailed": jailed, "libraries": libraries}]
+
+
 # -- kinds of candidates
 
 

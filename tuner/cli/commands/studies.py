@@ -125,8 +125,10 @@ class JudgeArguments:
 
 def _judge(given: JudgeArguments) -> str:
     if given.task and (given.candidate or given.rounds_folder):
-        file, _, _ = given.candidate.partition(":")
-        begin(given.device_name, given.jobs, paths.cubins(), jailed=file.endswith(".py"))
+        jailed = given.candidate.partition(":")[0].endswith(".py")
+        ours = given.against and set(given.against) <= {"default", "none"} and not given.task.endswith(".py")
+        libraries = ["torch"] if jailed and not ours else []
+        begin(given.device_name, given.jobs, paths.cubins(), jailed=jailed, libraries=libraries)
     return "judge:judge"
 
 
