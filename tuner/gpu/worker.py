@@ -350,7 +350,7 @@ def main() -> None:
         jail.keep_caches_in(own)
         for library in ("torch", "cupy"):  # takes seconds, and needs nothing of the candidate
             library_version(library)
-        gc.freeze()  # what has been imported stays: torch collects garbage at each capture before 2.9
+        gc.freeze()  # what has been imported stays; older releases of torch collect garbage at each capture
         lock = head.lock()
         if lock is None:
             return
