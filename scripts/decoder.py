@@ -37,7 +37,18 @@ import torch
 
 import tuner
 from scripts import harness
-from scripts.decoder_model import CASES, TINY, TINY_CASES, Case, Decoder, Inputs, Program, Shape, in_turn
+from scripts.decoder_model import (
+    CASES,
+    TINY,
+    TINY_CASES,
+    Case,
+    Decoder,
+    Inputs,
+    Program,
+    Shape,
+    captured,
+    in_turn,
+)
 from scripts.harness import TUNE, output_of, say, today, tune
 from scripts.page_figures import evidence, program
 from tuner.children.nvrtc import nvrtc_version
@@ -98,24 +109,7 @@ class Study(harness.Study):
 
     def _program(self, inputs: Inputs, around: AbstractContextManager[Any]) -> Program:
         model = self._decoder()
-        if not self._cuda:
-            return Program(lambda: model(inputs), around)
-        with around:
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(2):
-                    model(inputs)
-            torch.cuda.current_stream().wait_stream(side)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                output = model(inputs)
-
-        def replay() -> Any:
-            graph.replay()
-            return output
-
-        return Program(replay, nullcontext())
+        return (captured if self._cuda else Program)(lambda: model(inputs), around)
 
     def _recorded(self, inputs: Inputs) -> tuple[Program, Calls]:
         """Return a pass, and what it calls each time."""

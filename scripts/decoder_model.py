@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ class Decoder:
         q, k, v = (
             _linear(x, weight).unflatten(-1, (-1, shape.head)).transpose(1, 2) for weight in block["qkv"]
         )
-        q, k = (_rotated(part, inputs.cos.to(x.dtype), inputs.sin.to(x.dtype)) for part in (q, k))
+        q, k = (rotated(part, inputs.cos.to(x.dtype), inputs.sin.to(x.dtype)) for part in (q, k))
         if inputs.caches:
             keys, values = (cache.to(x.dtype) for cache in inputs.caches[number])
             keys[:, :, -tokens:], values[:, :, -tokens:] = k, v
@@ -146,7 +146,7 @@ def _linear(x: Any, weight: Any) -> Any:
     return functional.linear(x, weight.to(x.dtype))
 
 
-def _rotated(x: Any, cos: Any, sin: Any) -> Any:
+def rotated(x: Any, cos: Any, sin: Any) -> Any:
     """Return queries or keys turned by the angles of their positions."""
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat([-second, first], -1) * sin
@@ -180,6 +180,26 @@ class Program:
             end.record()
             end.synchronize()
             return float(start.elapsed_time(end)) * 1e6
+
+
+def captured(function: Callable[[], Any], around: AbstractContextManager[Any]) -> Program:
+    """Return a pass as a CUDA graph, which is captured within a context."""
+    with around:
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(2):
+                function()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output = function()
+
+    def replay() -> Any:
+        graph.replay()
+        return output
+
+    return Program(replay, nullcontext())
 
 
 def in_turn(programs: Sequence[Program], rounds: int, cuda: bool) -> list[list[float]]:

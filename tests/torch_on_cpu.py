@@ -132,8 +132,9 @@ def cross_entropy(tensors: Mapping[str, Any], scale: float, ignore_index: float,
     kinds: Any = {"reduction": "none", "ignore_index": int(ignore_index)}
     tensors["loss"].copy_(torch.nn.functional.cross_entropy(x, target, **kinds))
     hot = torch.zeros_like(x).scatter_(1, target.clamp(0).unsqueeze(1), 1.0)
-    grad = scale * (torch.softmax(x, 1) - hot)
-    tensors["grad"].copy_(grad.masked_fill((target == int(ignore_index)).unsqueeze(1), 0.0))
+    if "grad" in tensors:
+        grad = scale * (torch.softmax(x, 1) - hot)
+        tensors["grad"].copy_(grad.masked_fill((target == int(ignore_index)).unsqueeze(1), 0.0))
 
 
 def quantize(tensors: Mapping[str, Any], by: str, **_: Any) -> None:

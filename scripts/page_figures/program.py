@@ -57,3 +57,23 @@ def operators() -> str:
 
 {where["gpu"]}, torch {where["torch"]}, Python {where["python"]}. `saxpy.in_place` takes the host {ours} us,
 `torch.add` with `out=` {torchs}."""
+
+
+def blocks() -> str:
+    """Return the times of a transformer's blocks by torch, by torch.compile and by the tuner's operators."""
+    data = load("block")
+    head = ["pass", "as", "torch, us", "compiled, us", "tuned, us", "torch / tuned", "compiled / tuned"]
+    rows: Rows = [head]
+    for name, case in data["cases"].items():
+        for mode in sorted(case.keys() - {"errors"}, reverse=True):
+            times, ratios = case[mode]["us"], case[mode]["over_tuned"]
+            texts = ("{:.3f} ({:.3f} to {:.3f})".format(*ratios[one]) for one in ("torch", "compiled"))
+            rows.append(
+                [name, mode, *(f"{times[one]:.0f}" for one in ("torch", "compiled", "tuned")), *texts]
+            )
+    errors = "; ".join(
+        f"{name} {', '.join(f'{one} {error:.1e}' for one, error in case['errors'].items())}"
+        for name, case in data["cases"].items()
+    )
+    where = data["where"]
+    return f"{table(rows)}\n\n{where['gpu']}, torch {where['torch']}. Errors beside float32: {errors}."
