@@ -24,6 +24,7 @@ SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
     ("norm", "registers", {"rows": 9, "columns": 4096}, {"op": "layer_norm", "before": "x + residual"}),
     ("cross_entropy", "registers", {"rows": 9, "columns": 4097}, {}),
     ("quantize", "registers", {"rows": 9, "groups": 56}, {"by": "group", "norm": "rms_norm"}),
+    ("quantize", "bulk", {"rows": 900, "groups": 24}, {"before": "silu(gate) * up", "norm": "rms_norm"}),
     ("gated", "vectorized", {"rows": 9, "columns": 4096}, {"op": "gelu(gate) * up"}),
     ("softmax", "two_pass", {"rows": 9, "columns": 4096}, {"mask": "causal"}),
 ]
@@ -36,7 +37,7 @@ SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
 def test_a_sample_compiles_without_spills(number: int) -> None:
     name, variant, sizes, options = SAMPLES[number]
     kernel = load_kernel(name)
-    cc = 90 if variant == "cluster" else GENERATIONS[number % len(GENERATIONS)]
+    cc = 90 if variant in ("cluster", "bulk") else GENERATIONS[number % len(GENERATIONS)]
     problem = kernel.problem(sizes, {"": ("bfloat16", "float32", "float16")[number % 3]}, options)
     parameters = draw(kernel, kernel.variants[variant], problem, gpu(cc), random.Random(number))
     found = compiled(kernel, Configuration.of(variant, parameters), problem, gpu(cc))
@@ -90,6 +91,62 @@ def test_a_causal_softmax_has_nothing_of_later_columns(tmp_path: Path) -> None:
     host.run({"rows": rows, "columns": columns}, {"x": x, "out": out}, Schedule(1, resident=4))
     expected = softmax_of(np.where(hidden, -np.inf, numbers.astype(np.float32).astype(np.float64)))
     assert_near(out.numbers.reshape(numbers.shape), expected, 2e-6)
+
+
+@needs_gpp
+def test_rows_by_way_of_a_ring_have_the_losses_and_gradients_of_others(tmp_path: Path) -> None:
+    """Rows start anywhere, and there are more of them than stages; the last vector of the matrix is not whole."""
+    given = {
+        "threads_per_row": 64,
+        "items_per_thread": 2,
+        "stages": 2,
+        "blocks_per_sm": 1,
+        "row_starts": "anywhere",
+    }
+    host = on_host("cross_entropy", "bulk", given, "bfloat16", {}, tmp_path)
+    rows, columns = 11, 1003
+    rng = np.random.default_rng(0)
+    x, grad = (HostArray(rows * columns, "bfloat16", 16) for _ in range(2))
+    x.fill(rng.standard_normal(rows * columns) * 2)
+    target, loss = HostArray(rows, "int64", 16), HostArray(rows, "float32", 16)
+    at = rng.integers(0, columns, rows)
+    at[-1], at[4] = columns - 1, -100
+    target.fill(at)
+    memory = {"x": x, "target": target, "loss": loss, "grad": grad}
+    host.run({"rows": rows, "columns": columns}, memory, Schedule(1, resident=3))
+    share = softmax_of(x.numbers.astype(np.float64).reshape(rows, columns))
+    counts = (at != -100).astype(float)
+    hot = (np.arange(columns) == at[:, None]).astype(float)
+    np.testing.assert_allclose(loss.numbers, -counts * np.log((share * hot).sum(1) + 1 - counts), rtol=1e-5)
+    expected = (share - hot) * counts[:, None]
+    assert np.abs(grad.numbers.reshape(expected.shape) - expected).max() < 2.0**-8
+
+
+@needs_gpp
+def test_a_cluster_takes_rows_of_two_matrices_in_turn_from_its_rings(tmp_path: Path) -> None:
+    """The blocks' sums of one row do not meet those of the next; the last block has a part of its part."""
+    given = {"cluster_size": 4, "threads_per_row": 64, "items_per_thread": 1, "stages": 3, "blocks_per_sm": 1}
+    options = {"op": "layer_norm", "before": "x + residual"}
+    host = on_host("norm", "bulk", given, "bfloat16", options, tmp_path)
+    rows, columns = 9, 1800
+    rng = np.random.default_rng(0)
+    memory = {
+        name: HostArray(size, "bfloat16", 16)
+        for name, size in [
+            *((n, rows * columns) for n in ("x", "residual", "total", "out")),
+            ("weight", columns),
+        ]
+    }
+    for name in ("x", "residual", "weight"):
+        memory[name].fill(rng.standard_normal(len(memory[name].numbers)))
+    host.run({"rows": rows, "columns": columns}, memory, Schedule(1, resident=4))
+    x, residual, weight = (memory[name].numbers.astype(np.float64) for name in ("x", "residual", "weight"))
+    z = (x + residual).reshape(rows, columns)
+    expected = (z - z.mean(1, keepdims=True)) / np.sqrt(z.var(1, keepdims=True) + 1e-5) * weight
+    assert_near(memory["total"].numbers.reshape(z.shape), z, 2.0**-8)
+    np.testing.assert_allclose(
+        memory["out"].numbers.astype(np.float64).reshape(z.shape), expected, rtol=2.0**-8, atol=1e-5
+    )
 
 
 def softmax_of(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
