@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tuner.core.errors import KernelError
+from tuner.expressions.array import ArrayExpression
 from tuner.kernel.load import read_kernel
+from tuner.kernel.reference import SettledReference
 
 GOOD = """\
 [kernel]
@@ -134,3 +136,9 @@ variant = "half"
 dtypes = { input = "float16" }
 options = { op = "x * (y)", order = "down" }
 """
+
+
+def settled(numpy: dict[str, ArrayExpression] | None = None, **changes: object) -> SettledReference:
+    """Return a reference on the host, of expressions or as it is told."""
+    texts = {name: expression.text for name, expression in (numpy or {}).items()}
+    return SettledReference("float32", numpy=texts, **changes)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.devices.fake_measuring import limit_the_first_start, log, log_into, starts, wait_until
+from tests.devices.fake_measuring import limit_the_first_start, log, starts, wait_until
 from tests.devices.guards import Reply, assert_good_afterwards, measure, set_up, status_of, unanswered
 from tests.faults.fake_worker import GPU
 from tests.faults.processes import gone
@@ -26,9 +26,7 @@ from tuner.runtime.launches import Launch, Plan
 WORKER = "tests.faults.fake_worker"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    log_into(tmp_path, monkeypatch)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.devices.fake_measuring import log_into, starts, wait_until
+from tests.devices.fake_measuring import starts, wait_until
 from tests.devices.guards import Reply, measure, set_up, unanswered
 from tests.faults.fake_worker import REFERENCE_NS
 from tests.faults.processes import gone
@@ -24,9 +24,7 @@ from tuner.devices.pending import Unanswered
 WORKER = "tests.faults.fake_worker"
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    log_into(tmp_path, monkeypatch)
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A small torch program, and the products that it calls."""
+"""A small torch program, the products that it calls, and a tuned operation that is none."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import tuner  # noqa: E402
+from tuner.core.errors import CallError  # noqa: E402
 from tuner.program.calls import Calls  # noqa: E402
 
 
@@ -26,3 +28,25 @@ def counted(calls: Calls) -> dict[str, int]:
 
 UP = "gemm m=10 n=96 k=64 float32 layout=nt"
 DOWN = "gemm m=10 n=64 k=96 float32 layout=nt"
+
+
+class FakeGemm:
+    """A tuned operation that is as fast as it is told, by torch's own clock: it answers, and counts."""
+
+    name = "gemm"
+
+    def __init__(self, error: float = 0.0, refuses: str = "") -> None:
+        self.calls, self.error, self.refuses = 0, error, refuses
+
+    def __call__(self, a: Any, b: Any, out: Any = None) -> Any:
+        if self.refuses:
+            raise CallError(self.refuses)
+        self.calls += 1
+        result = torch.from_numpy(a.double().numpy() @ b.double().numpy()).to(a.dtype) * (1 + self.error)
+        return result if out is None else out.copy_(result)
+
+
+def recorded(program: Any, x: Any) -> Calls:
+    with tuner.record() as calls:
+        program(x)
+    return calls

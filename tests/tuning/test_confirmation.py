@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import good
 from tests.tuning.finishes import PROBLEM, Track, finish, finish_and_rejected, numbers, trial
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
-from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
 from tuner.tuning import confirmation, race
 from tuner.tuning.race import FinalRace
 
@@ -41,20 +37,6 @@ def test_another_finalist_must_be_off_by_half_and_within_two_percent(
     device.confirmed = lambda c, t: good(device.time(c) * off.get(int(c.values["number"]), 1.0))
     ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0), trial(2, 1040.0)])
     assert ended is not None and (ended.winner.number == 0) == (winner == 0)
-
-
-def test_a_size_at_which_a_winner_is_wrong_is_the_last() -> None:
-    device, seen = Track(), list[int]()
-
-    def edge_case(problem: Problem, configuration: Configuration) -> Measurement:
-        seen.append(problem.sizes["n"])
-        return Measurement(Status.WRONG_RESULT, error="no") if len(seen) == 3 else good(1.0)
-
-    device.edge_case = edge_case
-    wrong = confirmation.confirm(
-        device, PROBLEM, trial(0, 1000.0).configuration, 1e6, None, lambda what: None
-    )
-    assert len(seen) == 3 and f"n={seen[-1]}" in wrong.objection
 
 
 @pytest.mark.parametrize(("shift", "winner"), [(1.04, 0), (1.1, 2)])
@@ -117,52 +99,6 @@ def test_where_no_other_finalist_can_tell_a_time_may_be_off_by_more(
     assert bool(found.objection) == objects
 
 
-@pytest.mark.parametrize(("n", "sizes"), [(2**24, [2**24]), (2**24 + 1, [])])
-def test_where_no_other_size_suits_a_winner_is_verified_at_its_own_unless_that_is_large(
-    n: int, sizes: list[int]
-) -> None:
-    class Alone(Track):
-        def fits(self, problem: Problem, configuration: Configuration) -> bool:
-            return False
-
-    device, seen = Alone(), list[int]()
-    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
-    one = trial(0, 1000.0).configuration
-    confirmation.confirm(device, replace(PROBLEM, sizes={"n": n}), one, 1e6, None, lambda what: None)
-    assert seen == sizes
-
-
-def test_contents_that_cannot_be_judged_at_one_size_are_tried_at_another(tmp_path: Path) -> None:
-    tried = list[int]()
-
-    class Undecided(Track):
-        def verify_at(
-            self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
-        ) -> Measurement:
-            tried.extend([problem.sizes["n"]] * contents)
-            return NOTHING_SAID if len(tried) == 1 and contents else good(1000.0)
-
-    one = trial(0, 1000.0).configuration
-    confirmed = confirmation.confirm(
-        Undecided(), PROBLEM, one, 1e6, None, lambda what: None, None, scale_kernel(tmp_path)
-    )
-    assert len(tried) == len(set(tried)) == 2 and not confirmed.objection
-
-
-def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> None:
-    class Even(Track):
-        def fits(self, problem: Problem, configuration: Configuration) -> bool:
-            return problem.sizes["n"] % 2 == 0
-
-    device, seen = Even(), list[int]()
-    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
-    ended = finish(device, [trial(0, 100.0)])
-    assert ended is not None and ended.exportable
-    assert len(set(seen)) == len(seen) == VERIFIED_PROBLEMS and not any(n % 2 for n in seen)
-    assert {992, 1008} <= set(seen), "a vector off the own size"
-    assert sum(125 <= n < 992 for n in seen) >= 2
-
-
 def test_what_is_wrong_where_a_winner_was_is_refused_before_another_race() -> None:
     """Configurations without a bounds check cost one race, not one each; the first that is right wins."""
     device, said = Track(), list[str]()
@@ -201,58 +137,6 @@ def test_winner_that_fails_in_a_fresh_process(status: Status) -> None:
     assert str(status) in ended.reason
 
 
-NOTHING_SAID = Measurement(Status.UNVERIFIED, (), "it is not a number", Verification(False, checked=False))
-
-
-@pytest.mark.parametrize(("odd", "verified"), [(True, VERIFIED_PROBLEMS), (False, 0)])
-def test_a_size_without_a_right_answer_makes_room_for_another(odd: bool, verified: int) -> None:
-    """If no size has one, that is no fault of the winner, and is said."""
-    device = Track()
-    device.edge_case = lambda p, c: good(1.0) if odd and p.sizes["n"] % 2 else NOTHING_SAID
-    ended = finish(device, [trial(0, 1000.0)])
-    assert ended is not None and ended.exportable
-    assert len(ended.edge_cases) == verified
-    assert ("it is not a number" in ended.edge_note) is not odd
-
-
-def test_after_fifty_sizes_without_a_right_answer_no_more_are_tried() -> None:
-    device, seen = Track(), list[int]()
-    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or NOTHING_SAID  # type: ignore[func-returns-value]
-    assert finish(device, [trial(0, 1000.0)]) is not None
-    assert len(seen) == 51 and seen[-1] == 1000, "its own is the last"
-
-
-def test_sizes_are_small_where_a_reference_on_the_host_is_slow() -> None:
-    device, seen = Track(), list[int]()
-    device.host_s = 5.0
-    device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
-    ended = finish(device, [trial(0, 100.0)])
-    assert ended is not None and ended.exportable
-    assert len(set(seen)) == len(seen) == VERIFIED_PROBLEMS
-    assert {54, 70} <= set(seen) and not any(70 < n <= 1008 for n in seen), "a vector off 62"
-
-
-def test_edge_case_sizes_take_a_limited_time_and_a_slow_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirmation, "EDGE_CASES_S", 0.2)
-    monkeypatch.setattr(confirmation, "SLOW_S", 0.02)
-    device, said, limits = Track(), list[str](), list[float]()
-
-    class Slow(Track):
-        def verify_at(
-            self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
-        ) -> Measurement:
-            limits.append(limit_s)
-            threading.Event().wait(0.06)
-            return super().verify_at(problem, configuration, limit_s, contents=contents)
-
-    device = Slow()
-    ended = FinalRace(device, PROBLEM, None, said.append, lambda trial, reason: None).run([trial(0, 1000.0)])
-    assert ended is not None and ended.exportable
-    assert 1 <= len(ended.edge_cases) <= 4 and "limit" in ended.edge_note
-    assert limits == sorted(limits, reverse=True) and max(limits) <= 0.2
-    assert any("1 of 12 edge-case sizes are verified; still at n=" in line for line in said)
-
-
 def test_without_a_fresh_process_no_trial_is_rejected() -> None:
     """As on a GPU in exclusive-process mode, or without memory: the next best would not be confirmed either."""
     device = Track()
@@ -270,50 +154,6 @@ def test_without_a_fresh_process_no_trial_is_rejected() -> None:
     assert ended is not None
     assert (ended.winner.number, ended.exportable) == (0, False)
     assert ended.reason == "in a fresh process: unstable: the device is busy"
-
-
-def test_without_a_process_for_other_sizes_no_trial_is_rejected() -> None:
-    device = Track()
-    device.edge_case = lambda p, c: (
-        good(1.0) if p.sizes["n"] == 1 else Measurement(Status.UNVERIFIED, error="the device is busy")
-    )
-    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert rejected == []
-    assert len(device.races) == 1
-    assert ended is not None
-    assert (ended.winner.number, ended.exportable) == (0, False)
-    assert "unverified: the device is busy" in ended.reason
-
-
-def test_a_wrong_result_at_one_size_rejects_although_another_size_could_not_be_verified() -> None:
-    device = Track()
-
-    def edge_case(problem: Problem, configuration: Configuration) -> Measurement:
-        if configuration.values["number"] == 1:
-            return good(1.0)
-        alone = problem.sizes["n"] == 1
-        return Measurement(Status.UNVERIFIED if alone else Status.WRONG_RESULT, error="oh")
-
-    device.edge_case = edge_case
-    ended, rejected = finish_and_rejected(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert ended is not None
-    assert (ended.winner.number, ended.exportable) == (1, True)
-    ((_, reason),) = rejected
-    assert "wrong_result: oh" in reason
-
-
-def test_winner_that_is_wrong_at_other_sizes() -> None:
-    device = Track()
-    device.edge_case = lambda p, c: (
-        Measurement(Status.WRONG_RESULT, error="y[0] is 2")
-        if c.values["number"] == 0 and p.sizes["n"] == 1
-        else good(1.0)
-    )
-    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert ended is not None
-    assert ended.winner.number == 1
-    assert ended.exportable
-    assert "n=1 " in ended.unstable[0][1]
 
 
 def test_default_that_wins_and_is_rejected_ends(monkeypatch: pytest.MonkeyPatch) -> None:

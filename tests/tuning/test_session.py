@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import replay, run, sequence
-from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import Interrupted, SpaceError, UsageError
 from tuner.core.model import Configuration, Measurement, Status, Trial
 from tuner.database.cells import row_digest
@@ -22,7 +20,6 @@ from tuner.devices.local import LocalDevice
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.report.progress import heading
-from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import SEARCHED, SEARCHING, State
@@ -343,20 +340,6 @@ def test_faults_do_not_disturb_a_run(
     assert result.finish.edge_cases
 
 
-# -- how times are taken
-
-
-def test_conditions_are_asked_for_and_kept(database: Database, kernel: KernelSpec) -> None:
-    device = StubDevice()
-    result = run(kernel, database, device, mode=Mode.WARM, regime=Regime.SUSTAINED)
-    warm = Conditions(Mode.WARM, Regime.SUSTAINED)
-    assert device.conditions == result.state.run.conditions == warm
-    assert database.run(result.state.run.id).conditions == warm
-    assert result.state.conditions_why == "as asked"
-    assert f"timed      {warm}; noise floor 0.5 %; race of" in summary(result, Path("x.db"), full=True)
-    assert f"timed {warm}: as asked" in heading(result.state, full=True)
-
-
 def test_a_run_that_is_stopped_before_its_first_trial_says_so(database: Database, kernel: KernelSpec) -> None:
     with pytest.raises(Interrupted, match="stopped before its first trial; go on with --resume"):
         run(kernel, database, StubDevice(), stop=lambda: True)
@@ -366,54 +349,3 @@ def test_the_default_of_a_narrowed_space_is_called_that(database: Database, kern
     fixed = {"block_size": ("64",), "items": ("1",), "fault": ("ok",)}
     said = summary(run(kernel, database, StubDevice(), fixed=fixed), Path("x.db"))
     assert "speedup    none: the default configuration of what was searched is the winner" in said
-
-
-def test_resumed_run_keeps_its_conditions(database: Database, kernel: KernelSpec) -> None:
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher, mode=Mode.WARM, stop=stop_after(watcher, 5))
-    device = StubDevice()
-    result = run(kernel, database, device, mode=Mode.ROTATING, resume=True)
-    assert device.conditions.mode is result.state.run.conditions.mode is Mode.WARM
-
-
-def test_other_conditions_teach_nothing(database: Database, kernel: KernelSpec) -> None:
-    run(kernel, database, StubDevice(), from_scratch=False, mode=Mode.WARM)
-    result = run(kernel, database, StubDevice(), from_scratch=False)
-    assert result.state.known_before == 0
-    assert result.state.best_before is None
-
-
-def test_calibration_is_kept_and_shown(database: Database, kernel: KernelSpec) -> None:
-    class Calibrated(StubDevice):
-        def _prepare(self, *arguments: Any) -> None:
-            super()._prepare(*arguments)
-            rate = self.gpu.memory_bytes_per_s
-            noise = {str(Conditions()): 0.0021}
-            self.calibration = Calibration(noise, copy_bytes_per_s=0.9 * rate, notes=("clocks are locked",))
-
-    result = run(kernel, database, Calibrated())
-    stored = database.run(result.state.run.id)
-    assert stored.calibration is not None
-    assert stored.calibration == result.state.run.calibration
-    assert result.finish is not None
-    assert result.finish.noise_floor == 0.0021
-    text = " ".join(summary(result, Path("x.db"), full=True).split())
-    assert "of the measured copy rate" in text
-    assert "noise floor 0.21 %" in text
-    assert "note: clocks are locked" in heading(result.state)
-    data = result_as_json(result)
-    light, ceiling = data["winner"]["speed_of_light"], data["winner"]["of_ceiling"]
-    assert ceiling == pytest.approx(light / 0.9)
-    assert data["race"]["noise_floor"] == 0.0021
-    assert (data["mode"], data["regime"]) == ("cold", "rested")
-
-
-def test_clock_and_cap_are_kept(database: Database, kernel: KernelSpec) -> None:
-    device = StubDevice(answer=lambda c: replace(good(time_of(c)), sm_clock_hz=1.5e9, capped_samples=3))
-    result = run(kernel, database, device)
-    (trial, *_) = database.trials(result.state.run.id)
-    assert (trial.sm_clock_hz, trial.capped_samples) == (1.5e9, 3)
-    assert "3 of the winner's 12 samples at the power limit" in " ".join(
-        summary(result, Path("x.db"), full=True).split()
-    )

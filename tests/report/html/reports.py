@@ -11,6 +11,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from tests.commands import said_by
 from tests.stored import CALIBRATION, GPU, make_benchmark, make_run, make_trial, make_winner
 from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Status, Trial, digest
 from tuner.database.database import Database
@@ -168,3 +171,10 @@ class Page(HTMLParser):
             a["content"] for _, a in self.elements if a.get("http-equiv") == "Content-Security-Policy"
         ]
         return found or ""
+
+
+def report(capsys: pytest.CaptureFixture[str], db: Path, *options: str) -> Page:
+    """Return the page that the command writes of a database."""
+    path = db.parent / "report.html"
+    assert said_by(capsys, "report", "--db", str(db), "-o", str(path), "--force", *options).code == 0
+    return Page(path)
