@@ -72,8 +72,8 @@ def reduce(tensors: Mapping[str, Any], op: str, **_: Any) -> None:
 
 def reduce_axis(tensors: Mapping[str, Any], op: str, over: str, before: str, **_: Any) -> None:
     function = torch.amax if op == "max" else getattr(torch, op)
-    element = evaluate_element(before, {k: each.double() for k, each in tensors.items() if k != "out"})
-    tensors["out"].copy_(function(element, 1 if over == "columns" else 0))
+    element = evaluate_element(before, {k: each.double() for k, each in tensors.items() if k in "xy"})
+    tensors["index" if "arg" in op else "out"].copy_(function(element, 1 if over == "columns" else 0))
 
 
 def mean_matvec(tensors: Mapping[str, Any], layout: str, **_: Any) -> None:

@@ -108,7 +108,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{f"permute_{axes}": permuted(axes) for axes in ("bac", "acb", "bca", "cab", "cba", "abc")},
     **{
         f"reduce_axis_{op}_{over}": reduced(op, axis)
-        for op in ("sum", "mean", "max")
+        for op in ("sum", "mean", "max", "argmax", "argmin")
         for axis, over in enumerate(("rows", "columns"))
     },
     **{

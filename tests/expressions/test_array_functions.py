@@ -171,6 +171,7 @@ def test_values_and_magnitudes(text: str, value: Any, magnitude: Any) -> None:
         "exp(x, axis=1)",
         "cumsum(x, axis='a')",
         "max(x[:0])",
+        "argmax(v * v)",
         "x @ c",
         "x[10 ** 30]",
         "reshape(x, 10 ** 30)",
@@ -269,3 +270,14 @@ def test_tensors_are_no_bounds(tmp_path: Any) -> None:
 def test_an_attribute_for_transposing_is_answered_with_the_function(text: str) -> None:
     with pytest.raises(ExpressionError, match=r"write transpose\(x"):
         ArrayExpression(text)
+
+
+def test_places_are_whole_numbers_of_what_rounding_does_not_change() -> None:
+    for text, wanted in (
+        ("argmax(x, axis=1)", NAMES["x"].argmax(1)),
+        ("argmin(abs(v))", abs(NAMES["v"]).argmin()),
+    ):
+        found, magnitude = ArrayExpression(text).evaluate(NAMES, whole=True)
+        assert found.dtype == np.int64 and (found == wanted).all() and not magnitude.any()
+    with pytest.raises(ExpressionError, match="rounding may decide argmax"):
+        ArrayExpression("argmax(v * v)").evaluate(NAMES)

@@ -107,6 +107,16 @@ def test_quantised_rows_have_scales_and_no_gradient() -> None:
         quantize(randn(5, 256, grad=True))[1].sum().backward()
 
 
+def test_places_are_whole_numbers_without_a_gradient() -> None:
+    operation = on_cpu(
+        "reduce_axis", cpu.reduce_axis, [{"input": "float32", "op": "argmax", "over": "columns"}]
+    )
+    argmax, x = operation.torch(), randn(5, 9, grad=True)
+    for function in (argmax, torch.compile(argmax, fullgraph=True, backend="aot_eager", dynamic=True)):
+        found = function(x)
+        assert torch.equal(found, x.argmax(1)) and not found.requires_grad
+
+
 def test_gaps_and_odd_addresses_are_copied_and_nothing_else(gemm: OnCpu) -> None:
     whole, b = randn(9, 16), randn(8, 3)
     function = gemm.torch()

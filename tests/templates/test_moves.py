@@ -48,6 +48,22 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
         (7, 3, 2, 12),
     ),
     ("reduce_axis", "float16", "columns", {"parts": 4, "lanes": 8}, {"over": "rows", "op": "max"}, (150, 68)),
+    (
+        "reduce_axis",
+        "bfloat16",
+        "columns",
+        {"parts": 4, "lanes": 8},
+        {"over": "rows", "op": "argmin"},
+        (150, 68),
+    ),
+    (
+        "reduce_axis",
+        "float32",
+        "cluster",
+        {"cluster_size": 2, "threads_per_row": 128},
+        {"op": "argmax"},
+        (3, 16384),
+    ),
 ]
 """Kernels, dtypes and variants; parameters and options beside the defaults; sizes that no tile divides."""
 
@@ -78,3 +94,26 @@ def test_results_where_no_tile_fits(
     for output, reference in numpy_of(kernel, problem).items():
         expected = reference.evaluate({**extents, **inputs})[0]
         np.testing.assert_allclose(memory[output].numbers, expected.reshape(-1), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_the_place_of_a_maximum_is_that_of_the_first_nan_or_of_the_first_of_equal_ones(
+    tmp_path: Path,
+) -> None:
+    kernel = load_kernel("reduce_axis")
+    problem = kernel.problem(None, {"": "float32"}, {"op": "argmax"})
+    given = {"threads_per_row": 8, "rows_per_block": 4, "vector_width": 2, "items_per_thread": 2}
+    chosen = Configuration.of("rows", {**kernel.variants["rows"].defaults, **given})
+    host = HostConfiguration(kernel, problem, gpu(), chosen, tmp_path)
+    rows = np.random.default_rng(0).standard_normal((7, 70)).astype(np.float32)
+    rows[0] = -3.5
+    rows[1] = -np.inf
+    rows[2, [9, 60]] = np.nan
+    rows[3, [31, 32]] = np.inf
+    rows[4] = -1.0
+    rows[4, [40, 50]] = -0.0, 0.0
+    rows[5, [3, 68]] = -np.nan, np.inf
+    x, index = HostArray(rows.size, "float32", 16), HostArray(7, "int64", 16)
+    x.fill(rows.ravel())
+    host.run({"rows": 7, "columns": 70}, {"x": x, "index": index}, Schedule(seed=1, resident=3))
+    np.testing.assert_array_equal(index.numbers, np.argmax(rows, axis=1))

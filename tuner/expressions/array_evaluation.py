@@ -45,6 +45,7 @@ class MagnitudeRule(Enum):
     ADDED = "sums of them"
     LARGEST = "the largest of them"
     KEPT = "those of the argument"
+    PLACED = "none: of numbers that rounding changes, another may be the largest"
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,8 @@ FUNCTIONS: dict[str, ArrayFunction] = {
     "cumsum": ArrayFunction(np.cumsum, {**_A, "axis": _W}, rule=MagnitudeRule.ADDED),
     "max": ArrayFunction(_reduction(np.max), _REDUCED, rule=MagnitudeRule.LARGEST),
     "min": ArrayFunction(_reduction(np.min), _REDUCED, rule=MagnitudeRule.LARGEST),
+    "argmax": ArrayFunction(np.argmax, {**_A, "axis": _W}, rule=MagnitudeRule.PLACED),
+    "argmin": ArrayFunction(np.argmin, {**_A, "axis": _W}, rule=MagnitudeRule.PLACED),
     "real": ArrayFunction(lambda a: np.real(a), _A, rule=MagnitudeRule.KEPT),
     "imag": ArrayFunction(lambda a: np.imag(a), _A, rule=MagnitudeRule.KEPT),
     "conj": ArrayFunction(lambda a: np.conj(a), _A, rule=MagnitudeRule.KEPT),

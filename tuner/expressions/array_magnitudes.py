@@ -219,9 +219,16 @@ class WithMagnitudes(Plain):
     ) -> Sized:
         if rule is MagnitudeRule.KEPT:
             return replace(a, value=run(a.value))
-        if rule is MagnitudeRule.LARGEST:
+        if rule in (MagnitudeRule.LARGEST, MagnitudeRule.PLACED):
             self._refuse_complex("max or min", a)
             a = self._settled(a, "max or min")
+        if rule is MagnitudeRule.PLACED:
+            if not a.exact:
+                raise ExpressionError(
+                    f"rounding may decide argmax or argmin in reference {shown(self._text)}",
+                    "take it of inputs, or of abs, maximum and the like of them",
+                )
+            return self._name(run(a.value))
         value = run(a.value)
         if not _is_whole(value):
             a = self.floating(a, "mean")

@@ -19,6 +19,7 @@ from .torch_gradients import (
     keep_all,
     keep_inputs,
     keep_none,
+    none,
 )
 
 
@@ -27,6 +28,10 @@ def of_built_in(manifest: Manifest) -> Gradient | None:
     summary, gradient = _BUILT_IN.get(manifest.kernel, ("", None))
     if gradient is None or manifest.summary != summary:
         return None
+    if manifest.kernel == "reduce_axis" and any(
+        "arg" in each.options["op"] for each in manifest.computations
+    ):
+        return Gradient(none(manifest.kernel).formula, keep_none, constants=(0,))
     if (
         any(each.options.get("before", "x") != "x" for each in manifest.computations)
         and gradient.formula is _reduce
@@ -274,7 +279,7 @@ _BUILT_IN = {
         Gradient(_permute, keep_none),
     ),
     "reduce_axis": (
-        "sum, mean or maximum over the columns or the rows of a matrix",
+        "sum, mean, maximum, or the place of one, over the columns or the rows of a matrix",
         Gradient(_reduce, keep_all),
     ),
     "rope": ("rotary position embedding of q and k", Gradient(_rope, _keep_angles)),
