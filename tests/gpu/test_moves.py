@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import tuner
-from tests.stored_winners import store_winners
+from tests.stored_winners import results
 from tests.templates.machine_code import gpu
 from tests.templates.sources import GENERATIONS, compiled, draw
 from tuner.core.model import Configuration
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
-from tuner.kernel.space import SearchSpace
 
 KERNELS = ("transpose", "permute", "rope", "reduce_axis")
 
@@ -42,16 +40,10 @@ def test_places_are_torchs(
     device: LocalDevice, tmp_path: Path, op: str, over: str, shape: tuple[int, int]
 ) -> None:
     torch = pytest.importorskip("torch")
-    kernel = load_kernel("reduce_axis")
     sizes = dict(zip(("rows", "columns"), shape, strict=True))
-    problem = kernel.problem(sizes, {"": "bfloat16"}, {"op": op, "over": over})
+    problem = load_kernel("reduce_axis").problem(sizes, {"": "bfloat16"}, {"op": op, "over": over})
     x = torch.randn(shape, device="cuda", dtype=torch.bfloat16)
     x[1:3, 5] = torch.nan
     x[:, 7] = -0.0
-    for variant in kernel.usable_variants(problem, device.gpu)[0]:
-        [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant.name]).variants
-        for number in (0, len(space) // 3, len(space) - 1):
-            db = tmp_path / f"{variant.name}{number}.db"
-            store_winners(db, kernel, [(problem, space.configuration(number))], device.gpu)
-            found = tuner.load("reduce_axis", db=db).torch()(x)
-            assert torch.equal(found, getattr(x, op)(1 if over == "columns" else 0))
+    for found in results(device.gpu, tmp_path, problem, lambda operation: operation.torch()(x), 2):
+        assert torch.equal(found, getattr(x, op)(1 if over == "columns" else 0))

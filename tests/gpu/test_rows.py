@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tuner
-from tests.stored_winners import store_defaults, store_winners
+from tests.stored_winners import results, store_defaults
 from tests.templates.sources import GENERATIONS, compiled
-from tuner.core.errors import CompileError
-from tuner.core.model import Problem
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
@@ -62,7 +59,7 @@ def test_softmax_of_special_rows_is_torchs(
     bound = 2.0 * torch.finfo(x.dtype).eps if dtype != "float32" else 2e-5
     tiny = torch.finfo(x.dtype).smallest_normal * torch.finfo(x.dtype).eps
     least = 2e-5 if op == "log_softmax" else 2 * tiny  # the logarithm of a share of nearly 1
-    for found in results(device, tmp_path, problem, lambda softmax: softmax(x), CONFIGURATIONS):
+    for found in results(device.gpu, tmp_path, problem, lambda softmax: softmax(x), CONFIGURATIONS):
         torch.testing.assert_close(found.double(), expected, rtol=bound, atol=least, equal_nan=True)
 
 
@@ -76,30 +73,8 @@ def test_a_causal_softmax_is_torchs(device: LocalDevice, tmp_path: Path, columns
     expected = torch.softmax(x.double().masked_fill(hidden, -torch.inf), 1)
     x[hidden] = torch.nan
     problem = load_kernel("softmax").problem({"rows": rows, "columns": columns}, {}, {"mask": "causal"})
-    for found in results(device, tmp_path, problem, lambda op: op.torch()(x, offset=offset), 2):
+    for found in results(device.gpu, tmp_path, problem, lambda op: op.torch()(x, offset=offset), 2):
         torch.testing.assert_close(found.double(), expected, rtol=2.0**-7, atol=1e-30)
-
-
-def results(
-    device: LocalDevice, folder: Path, problem: Problem, call: Callable[[Any], Any], count: int
-) -> Iterator[Any]:
-    """Yield what a call of the winner returns, for some configurations of each variant."""
-    kernel, rng = load_kernel(problem.kernel), random.Random(problem.key)
-    for variant in kernel.usable_variants(problem, device.gpu)[0]:
-        [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant.name]).variants
-        held = 0
-        for number, row in enumerate(rng.sample(range(len(space)), min(2 * CONFIGURATIONS, len(space)))):
-            db = folder / f"{variant.name}{number}.db"
-            store_winners(db, kernel, [(problem, space.configuration(row))], device.gpu)
-            try:
-                yield call(tuner.load(problem.kernel, db=db))
-            except CompileError as error:  # too many registers, which a search would have refused as well
-                assert "does not hold" in str(error)
-                continue
-            held += 1
-            if held == count:
-                break
-        assert held
 
 
 @pytest.mark.parametrize("by", ["row", "group"])

@@ -29,7 +29,7 @@ def of_built_in(manifest: Manifest) -> Gradient | None:
     if gradient is None or manifest.summary != summary:
         return None
     if manifest.kernel == "reduce_axis" and any(
-        "arg" in each.options["op"] for each in manifest.computations
+        "arg" in str(each.options["op"]) for each in manifest.computations
     ):
         return Gradient(none(manifest.kernel).formula, keep_none, constants=(0,))
     if (
