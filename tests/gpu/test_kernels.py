@@ -27,12 +27,13 @@ ROWS = [
         (130, 8192),
         (3, 40_000),
     ],
-    *[(2, 65_536), (5, 131_075), (2, 262_144), (1, 262_147)],
+    *[(2, 65_536), (5, 131_075), (2, 262_144), (1, 262_147), (3001, 1025), (1500, 8184)],
 ]
 """Rows and columns."""
 SIZES = {
     "quantize": [
-        {"rows": rows, "groups": groups} for rows, groups in ((1, 1), (3, 7), (129, 32), (300, 5), (2, 2048))
+        {"rows": rows, "groups": groups}
+        for rows, groups in ((1, 1), (3, 7), (129, 32), (300, 5), (2, 2048), (3001, 9))
     ],
     **{name: [{"rows": rows, "columns": columns} for rows, columns in ROWS] for name in ROW_KERNELS},
     "vector_add": [{"n": n} for n in (1, 3, 255, 4099, 1 << 20, (1 << 20) + 17)],
