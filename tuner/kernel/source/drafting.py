@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft
+from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
 from tuner.kernel.source.accesses import Use
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
 from tuner.kernel.source.expressions import expression_text, plus, python_text, sum_of, sum_text
@@ -17,7 +16,7 @@ from tuner.kernel.source.extents import most_of, of_one_block, row_lengths, unbo
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
-from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft
+from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft, reduce_defaults
 from tuner.kernel.source.tree import names_in, text_of, walk
 from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.undefined import undefined_names
@@ -118,7 +117,7 @@ def draft_of(
         constraints["a block has at most 1024 threads"] = f"{threads} <= 1024"
     if shared := guess.static_shared({name: max(map(int, one.values)) for name, one in parameters.items()}):
         constraints["static shared memory has at most 48 KiB"] = f"{shared} <= {48 * 1024}"
-    _reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024)
+    reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024, shared)
     written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
     of_macros = {name: one for name, one in names.options.items() if isinstance(one.value[0], int)}
     return Draft(
@@ -136,18 +135,6 @@ def draft_of(
             "default", 'outputs are compared with those of the default; better: { numpy = "..." }'
         ),
     )
-
-
-def _reduce_defaults(parameters: dict[str, ParameterDraft], block: Sequence[str], most: int) -> None:
-    """Take smaller defaults for the threads of a block, the last first, until the kernel can have so many."""
-    defaults = {name: int(parameters[name].default or 1) for name in block}
-    for name in reversed(block):
-        smaller = [value for value in map(int, parameters[name].values) if value <= defaults[name]]
-        while math.prod(defaults[one] for one in block) > most and len(smaller) > 1:
-            smaller.pop()
-            defaults[name] = smaller[-1]
-    for name, default in defaults.items():
-        parameters[name] = replace(parameters[name], default=default)
 
 
 def _empty(names: SourceNames) -> list[Symbol]:
@@ -289,6 +276,11 @@ class _Tensors:
                 shape = self._tensors[self._names.named(use.limits)].shape
                 most = f"{shape[-1 if inner else 0]} - 1"
                 selects = self._names.named(name)
+                if self._tensors[selects].dtype in ("uint8", "uint16"):  # a table of all that it may hold
+                    entries = 1 + DTYPES[self._tensors[selects].dtype].limits[1]
+                    table = self._names.named(use.limits)
+                    self._tensors[table] = replace(self._tensors[table], shape=[str(entries), *shape[1:]])
+                    continue
                 self._tensors[selects] = replace(self._tensors[selects], init={"uniform": [0, most]})
         if all(tensor.role == "input" for tensor in self._tensors.values()) and self._tensors:
             last = list(self._tensors)[-1]

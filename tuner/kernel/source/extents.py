@@ -9,7 +9,7 @@ from tuner.kernel.draft import Given
 from tuner.kernel.source.expressions import Product, Sum, names_of, sum_of
 from tuner.kernel.source.names import SourceNames, is_stride
 from tuner.kernel.source.tree import names_in, text_of, walk
-from tuner.kernel.source.use import AXES, CodeUse
+from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 
 THREADS = 256
 """The default of a block's, where it is the only one and nothing says how many it has."""
@@ -36,6 +36,7 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
         block, any_number = f"blockIdx_{axis}", use.uses(f"gridDim.{axis}")
         values = {name: sum_of(tree, use.first) or {} for name, tree in use.begins.items()}
         variables = [name for name in values if _of(values[name], block) and name not in use.aliases]
+        compared = "|".join(variables) or f"index_{axis}"  # as one is called that is written out
         row = any(_sizes(index, block, use) for index in starts[axis])
         if not variables and not any_number and all(_counts(index, block, use) for index in starts[axis]):
             found[block] = _new(names, "rows", "blocks", f"rows_{axis}")
@@ -45,9 +46,9 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
                     BLOCKS, "blocks: what each computes by itself depends on a block's size", gap=True
                 )
                 found[block] = _new(names, "blocks", "grid_blocks", f"blocks_{axis}", value=given)
-        elif variables and not re.search(
-            rf"\b({'|'.join(variables)})\b ?[<>]|[<>]=? ?({'|'.join(variables)})\b", use.code
-        ):
+        elif (
+            variables or any({block, f"blockDim_{axis}"} <= {*one} for index in starts[axis] for one in index)
+        ) and not re.search(rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b", use.code):
             lengths = [size for index in starts[axis] for size in _length(index, block, use)]
             passed = [size for size in names.in_order(use.sizes) if not use.depends_on(size)]
             known = [size for size in (*lengths, *passed) if size not in found.values()]
@@ -55,7 +56,8 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
                 return {}
             row |= any(values[name] == {(block,): 1} for name in variables)
             usual = ("rows", "height", f"rows_{axis}") if row else ("n", "elements")
-            found |= dict.fromkeys(_first(use, values, axis), known[0] if known else _new(names, *usual))
+            size = known[0] if known else _new(names, *usual)
+            found |= dict.fromkeys(_first(use, values, axis) or [f"index_{axis}"], size)
     return found
 
 
@@ -102,7 +104,9 @@ def _of(terms: Sum, name: str) -> list[Product]:
 
 def _sizes(index: Sum, block: str, use: CodeUse) -> list[str]:
     """Return the sizes that a block's number is multiplied by in an index: more than one element apart."""
-    return [part for product in _of(index, block) for part in product if part in use.sizes]
+    of_block = _of(index, block)
+    fixed = [str(index[product]) for product in of_block if len(product) > 1 and index[product] >= LEAST_SIZE]
+    return fixed + [part for product in of_block for part in product if part in use.sizes]
 
 
 def _counts(index: Sum, block: str, use: CodeUse) -> bool:
@@ -116,7 +120,10 @@ def _length(index: Sum, block: str, use: CodeUse) -> list[str]:
     if _sizes(index, block, use):
         return []
     others = [[part for part in product if part in use.sizes] for product in index]
-    return [sizes[0] for sizes in others if len(sizes) == 1]
+    fixed = [
+        str(n) for one, n in index.items() if n >= LEAST_SIZE and any("blockIdx" in part for part in one)
+    ]
+    return [sizes[0] for sizes in others if len(sizes) == 1] + fixed
 
 
 def of_one_block(names: SourceNames, use: CodeUse) -> dict[str, str]:

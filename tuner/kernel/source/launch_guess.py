@@ -166,8 +166,13 @@ class LaunchGuess:
         covered = self._names.text(sum_text(factor)).replace(f"blockDim_{axis}", block)
         known = self._known(expression_text(python_text(covered)))
         whole = False  # whether a block computes a whole row of a tensor, whose number of rows is all that is open
-        if bound is None and (bound := self._unbound(axis)) is not None:
+        if bound is None and (bound := self._unbound(axis, rows=known == "1")) is not None:
             whole = any([bound, known] == tensor.shape for tensor in self._tensors.values())
+        parts = [part for product in factor for part in product]
+        plain = all(one == f"blockDim_{axis}" or (one.isidentifier() and "Dim_" not in one) for one in parts)
+        gap = plain and f"blockDim_{axis}" in parts and known is None and span[1] is not None
+        if gap:  # what the file does not know is left out: too many blocks, which the code leaves out as well
+            known = self._known(block)
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
         bound = self._with_numbers(expression_text(python_text(self._names.text(bound))) or bound)
@@ -184,26 +189,31 @@ class LaunchGuess:
             most = self._names.free(*(("blocks_per_sm", "per_sm") if fixed[2] else usual))
             self._names.found[most] = int(fixed[1] or fixed[3] or fixed[4] or 1)
             return block, f"min({covering}, {most}{' * sm_count' * bool(fixed[2])})", False
-        return block, covering, False
+        return block, covering, gap
 
     def _with_numbers(self, bound: str) -> str:
         """Return an extent with the values of whole numbers that the file has as scalars."""
-        whole = {
-            name: given[1] for name, given in self._names.scalars.items() if not isinstance(given, Given)
-        }
+        given = self._names.scalars.items()
+        whole = {"warpSize": 32} | {name: one[1] for name, one in given if not isinstance(one, Given)}
         return re.sub(
             r"[A-Za-z_]\w*",
             lambda name: str(one) if isinstance(one := whole.get(name[0]), int) else name[0],
             bound,
         )
 
-    def _unbound(self, axis: str) -> str | None:
-        """Return the extent along an axis that the code compares with nothing: a tensor's outermost dimension."""
+    def _unbound(self, axis: str, *, rows: bool) -> str | None:
+        """Return the extent along an axis that the code compares with nothing: a tensor's outermost dimension.
+
+        Args:
+            axis: of the grid; along another than x that is clear only for ``rows``.
+            rows: whether each block is one of them.
+        """
         if self._called_shape(0, axis):
             return None
         outer = [tensor.shape[0] for tensor in self._tensors.values() if len(tensor.shape) > 1]
         free = [one for one in outer if not self._use.is_extent(one)]
-        if free and axis == "x":
+        along_x = self._use.span("x")
+        if free and (axis == "x" or (rows and along_x and along_x[1] and len({*free}) == 1)):
             return free[0]
         return self._names.in_order(self._use.sizes)[0] if len(self._use.sizes) == 1 else None
 

@@ -19,7 +19,7 @@ from tuner.kernel.source.launches import WrittenLaunch, parts_of
 from tuner.kernel.source.parameters import is_block, is_size
 from tuner.kernel.source.tree import code, head_of, names_in, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
-from tuner.kernel.source.use import number_of, numbers_of
+from tuner.kernel.source.use import LEAST_SIZE, number_of, numbers_of
 from tuner.kernel.toml.table import is_name, name_for
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 
@@ -31,8 +31,6 @@ _NO_SIZE = re.compile(
 )
 _STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?|\w*(stride|pitch)\w*")
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
-LEAST_SIZE = 64
-"""A macro of at least so much is taken for a size that the source fixes."""
 
 
 def is_stride(name: str) -> bool:
@@ -145,12 +143,16 @@ class SourceNames:
         self.entry_arguments: list[str] = []
         self.classes: dict[str, str] = {}
         """The class of the source that a template's type is."""
+        self.indices: dict[str, str] = {}  # the integer types that a template's types are
         roles = dict[str, str]()
         for number, (kind, name) in enumerate(self.kernel.template):
             value = given[number] if number < len(given) else ""
             if kind in ("typename", "class") and name and self._is_class(name, value):
                 self.classes[name] = value.partition("<")[0].strip()
                 self.entry_arguments.append(_with_words(re.sub(r" ?([<>]) ?", r"\1", value), roles))
+            elif kind in ("typename", "class") and name and self._is_index(name, value):
+                self.indices[name] = value if value in PASSED_AS else "int"
+                self.entry_arguments.append(self.indices[name])
             elif kind in ("typename", "class") and name:
                 role = self.role() if not self.dtypes else self.free(name.lower(), "other")
                 dtype = CType("", value, 1).dtype or "float32"
@@ -179,6 +181,11 @@ class SourceNames:
         if of in self.source.structs or re.search(rf"\b(?:{'|'.join(called)})\(", text):
             self._no_choice(f"typename {name}")
         return False
+
+    def _is_index(self, name: str, value: str) -> bool:
+        """Return whether a template's type is that of places, passed by value: no dtype of the problem."""
+        passed = any(one.type.text == name for one in self.kernel.parameters)
+        return passed and DTYPES[PASSED_AS.get(value, "int32")].whole and self._counts(name)
 
     def _no_choice(self, parameter: str) -> NoReturn:
         raise KernelError(
@@ -232,6 +239,8 @@ class SourceNames:
 
     def as_passed(self, kind: CType) -> CType:
         """Return a type as a launch passes it: words of structs, and the number that a missing type is taken for."""
+        if kind.base in self.indices:
+            return replace(kind, base=self.indices[kind.base])
         if kind.base in self.options:
             return replace(kind, base=self.options[kind.base].value[0])
         base, lanes = (

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.kernel.draft import ParameterDraft
+from tuner.kernel.source.expressions import python_text, sum_of
 
 _SIZE = re.compile(
     r"(?i)[nmkl]|[nmkwhd][xyz]|(?:num_?|n_?|total_?|image_?|matrix_?|problem_?|data_?|input_?|output_?)*"
@@ -75,3 +79,30 @@ def parameter_draft(name: str, default: int | None = None, block: str | None = N
             )
     default = usual if default is None else default
     return ParameterDraft(sorted({*values, default}), default, doc)
+
+
+def reduce_defaults(
+    parameters: dict[str, ParameterDraft], block: Sequence[str], most: int, shared: str
+) -> None:
+    """Take smaller defaults for the threads of a block, the last first, until the kernel can have so many.
+
+    The same goes for static shared memory, whose bytes are an expression.
+    """
+    defaults = {name: int(parameters[name].default or 1) for name in block}
+    for name in reversed(block):
+        smaller = [value for value in map(int, parameters[name].values) if value <= defaults[name]]
+        while math.prod(defaults[one] for one in block) > most and len(smaller) > 1:
+            smaller.pop()
+            defaults[name] = smaller[-1]
+    for name, default in defaults.items():
+        parameters[name] = replace(parameters[name], default=default)
+    terms = sum_of(python_text(shared or "0")) or {}
+    asked = [name for name in parameters if any(name in product for product in terms)]
+    while asked:
+        defaults = {name: int(parameters[name].default or max(parameters[name].values)) for name in asked}
+        bytes_ = sum(n * math.prod(defaults[one] for one in product) for product, n in terms.items())
+        name = max(asked, key=defaults.__getitem__)
+        smaller = [value for value in map(int, parameters[name].values) if value < defaults[name]]
+        if bytes_ <= 48 * 1024 or not smaller:
+            break
+        parameters[name] = replace(parameters[name], default=max(smaller))

@@ -28,6 +28,7 @@ _PIECE = re.compile(
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
 """A directive, what says nothing of a kernel, a literal, or a part of the code."""
+_ATTRIBUTE = re.compile(rf"\b__attribute__\s*{_CALL}")
 _COMMENT = re.compile(r"/\*.*?\*/|//(?:\\\n|[^\n])*", re.DOTALL)
 _DIRECTIVE = re.compile(r"\s*#\s*(\w*)\s*(.*)", re.DOTALL)
 _DEFINE = re.compile(r"(\w+)(\([^)]*\))?\s*(.*)", re.DOTALL)
@@ -120,14 +121,16 @@ def without_launches(text: str, macros: Mapping[str, Macro]) -> str:
 def expanded(source: Preprocessed) -> str:
     """Return the text with what macros of arguments stand for, such as ``#define AT(i, j) ((i) * n + (j))``.
 
-    Others stay: those that check calls of the host, that make names, and minima, which expressions have.
+    Others stay: those that check calls of the host, that make texts, and minima, which expressions have.
     """
+    host = r"(?<!#)#(?!#)|<<<"
     used = {
         name: one
         for name, one in source.macros.items()
         if one.parameters is not None
         and name.lower() not in ("min", "max")
-        and not re.search(rf"#|__VA_ARGS__|<<<|\b(?:do\b|return\b|cuda[A-Z]\w*|{name} *\()", one.value)
+        and not re.search(rf"{host}|\b{name} *\(", one.value)
+        and re.search(r"\b__(?:global|device)__\b|\A(?!.*\b(?:do\b|return\b|cuda[A-Z]))", one.value)
     }
     text, left = source.text, MAX_SOURCE_BYTES
 
@@ -135,10 +138,15 @@ def expanded(source: Preprocessed) -> str:
         nonlocal left
         macro, given = used[match[1]], re.findall(rf"(?:[^,()]|{_CALL})+", match[2][1:-1])
         left -= len(macro.value) + len(match[2])
-        values = dict(zip(macro.parameters or (), map(str.strip, given), strict=False))
-        if left < 0 or len(values) < len(macro.parameters or ()):
+        of = macro.parameters or ()
+        if of[-1:] == ("__VA_ARGS__",):
+            given = [*given[: len(of) - 1], ", ".join(map(str.strip, given[len(of) - 1 :]))]
+        values = dict(zip(of, map(str.strip, given), strict=False))
+        if left < 0 or len(values) < len(of):
             return match[0]
-        inner = re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), macro.value)
+        text = re.sub(r",\s*##\s*(?=__VA_ARGS__)", ", " if values.get("__VA_ARGS__") else "", macro.value)
+        inner = re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), text)
+        inner = re.sub(r"\s*##\s*", "", inner)
         return inner + "\n" * (match[0].count("\n") - inner.count("\n"))
 
     for _ in range(_NESTED if used else 0):
@@ -195,10 +203,11 @@ class _Branches:
             self._open.pop()
         elif word == "define" and self.taken and (define := _DEFINE.match(rest)):
             name = define[1]
-            taken = tuple(re.findall(r"\w+", define[2])) if define[2] else None
+            taken = tuple(re.findall(r"\w+", define[2].replace("...", " __VA_ARGS__"))) if define[2] else None
+            value = _ATTRIBUTE.sub("", define[3]).strip()
             unless = frozenset[str]().union(*(names for _, _, names in self._open))
             if not self._limits(name):
-                self.macros.setdefault(name, Macro(name, define[3].strip(), taken, line, unless))
+                self.macros.setdefault(name, Macro(name, value, taken, line, unless))
         elif word == "undef" and self.taken and not self._limits(rest):
             self.macros.pop(rest, None)
             self._before.discard(rest)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 AXES = ("x", "y", "z")
 _TURNED = str.maketrans("<>", "><")
+LEAST_SIZE = 64
+"""A number of at least so much is taken for a size that the source fixes."""
 
 
 class CodeUse:
@@ -68,6 +70,11 @@ class CodeUse:
         }
         self.extents = extents
         self.bounds: dict[str, Sum] = {name: {(size,): 1} for name, size in extents.items()}
+        for axis in (axis for axis in AXES if f"index_{axis}" in extents):
+            self.begins[f"index_{axis}"] = python_text(
+                f"blockIdx_{axis} * blockDim_{axis} + threadIdx_{axis}"
+            )
+        self.first |= self.begins
         self.again = {name for name, how in self._changed() if how == "=" and name in self.begins}
         """Variables that are set to something else than they begin as."""
         self.inner: set[int] = set()
@@ -79,7 +86,7 @@ class CodeUse:
         accesses = Accesses(self.body, names, values, self.sum, list(self._conditional()), loads)
         self.pointers, self.aliases = accesses.pointers, accesses.aliases
         for use in self.pointers.values():
-            use.indices = [self._by_bounded(index) for index in use.indices]
+            use.indices = [self._by_bounded(self._named(index)) for index in use.indices]
 
     # -- variables and bounds
 
@@ -120,6 +127,18 @@ class CodeUse:
         unbound = {name: value for name, value in self.variables.items() if name not in self.bounds}
         return sum_of(tree if tree is None or isinstance(tree, ast.expr) else python_of(tree), unbound)
 
+    def _named(self, index: Sum) -> Sum:
+        """Return an index with ``index_x`` for ``blockIdx.x * blockDim.x + threadIdx.x`` where that has an extent."""
+        left = dict(index)
+        for axis in (axis for axis in AXES if f"index_{axis}" in self.extents):
+            for product, factor in index.items():
+                rest = [part for part in product if part not in (f"blockDim_{axis}", f"blockIdx_{axis}")]
+                own = tuple(sorted((*rest, f"threadIdx_{axis}")))
+                if len(product) == len(rest) + 2 and left.get(own) == factor:
+                    del left[own], left[product]
+                    left[tuple(sorted((*rest, f"index_{axis}")))] = factor
+        return left
+
     def _by_bounded(self, index: Sum) -> Sum:
         """Return an index as the variable with a bound that it is: 4 * i where ``first = 4 * i`` stays below n."""
         if any(self.bound(part) for product in index for part in product) or not self._places(index):
@@ -133,7 +152,11 @@ class CodeUse:
         return next(({(name,): 1} for name in same), index)
 
     def _comparisons(self) -> Iterator[tuple[str, Sum]]:
-        """Yield variables and what of the problem they stay below: ``i < n``, or an end if ``i >= n``."""
+        """Yield variables and what of the problem they stay below: ``i < n``, or an end if ``i >= n``.
+
+        Last come those that stay below a number of the source, which is a size if it is large.
+        """
+        below: list[tuple[str, Sum]] = []
         for one in walk(self.body, "binary_expression"):
             sign, sides = text_of(one.children[1]), (one.children[0], one.children[-1])
             if sign not in ("<", "<=", ">", ">="):
@@ -150,20 +173,28 @@ class CodeUse:
                     constant = high.get((), 0) - low.get((), 0)
                     self.inner |= {one.start_byte} if constant < 0 else set()
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
+                elif (
+                    single
+                    and set(high) == {()}
+                    and high[()] >= LEAST_SIZE
+                    and self._places({(single[0],): 1}, "block")
+                ):
+                    below.append((single[0], {(): high[()] - low.get((), 0) + (reads in ("<=", ">"))}))
                 elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):
                     self.inner |= (
                         {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
                     )  # i >= 2
+        yield from below
 
     def _of_problem(self, terms: Sum) -> bool:
         """Return whether a sum has names of the problem, and no others."""
         names = {name for product in terms for part in product for name in re.findall(r"[A-Za-z_]\w*", part)}
         return bool(names) and names <= self.sizes | {"min", "max", "ceil_div"}
 
-    def _places(self, terms: Sum) -> bool:
-        """Return whether a sum depends on a block or thread."""
+    def _places(self, terms: Sum, of: str = "") -> bool:
+        """Return whether a sum depends on a block or thread, or on a ``block``."""
         full = sum_of(python_text(sum_text(terms)), self.first) or {}
-        return any("Idx_" in name for product in full for name in product)
+        return any(f"{of}Idx_" in name for product in full for name in product)
 
     # -- shapes, grids and blocks
 
@@ -176,9 +207,14 @@ class CodeUse:
 
     def _shape(self, index: Sum) -> list[str | None]:
         strides: dict[tuple[Product, int], str | None] = {}
+        bounds = [self.bound(part) or "" for product in index for part in product]
+        vectors = dict(re.findall(r"\((\w+) // (\d+)\)", " ".join(bounds)))
         for product, factor in index.items():
-            sizes = tuple(name for name in product if name in self.sizes)
-            rest = [name for name in product if name not in self.sizes]
+            sizes = tuple(name for name in product if self.is_size(name))
+            for name in vectors.keys() & sizes:  # rows of C elements beside C / 4 vectors
+                factor *= int(vectors[name])
+                sizes = tuple(f"({name} // {vectors[name]})" if one == name else one for one in sizes)
+            rest = [name for name in product if not self.is_size(name)]
             if not rest or not any(self._varies(name) for name in rest):
                 continue
             first = len(rest) > 1 and not any(name in self.bounds for name in rest)  # a block's first element
@@ -209,14 +245,20 @@ class CodeUse:
         known = re.search(r"Idx_|\[|%|//", name) is not None
         return known or name in self.bounds or name in self.begins
 
+    def is_size(self, part: str) -> bool:
+        """Return whether a part of a product is a size of the problem, or a size by a number: ``C / 4``."""
+        of = re.fullmatch(r"\((\w+) // \d+\)", part)
+        return (of[1] if of else part) in self.sizes
+
     def bound(self, name: str) -> str | None:
         """Return the extent of the problem that a variable stays below; None where the code does not say."""
         if name in self.bounds:
             return sum_text({product: factor for product, factor in self.bounds[name].items() if factor})
-        if match := re.fullmatch(r"\(.* % (\w+)\)", name):
-            return match[1] if match[1] in self.sizes else None
+        if match := re.fullmatch(r"\(.* % (.+)\)", name):
+            product = next(iter(self.sum(python_text(match[1])) or {()}))
+            return product[0] if len(product) == 1 and self.is_size(product[0]) else None
         if match := re.fullmatch(r"\((\w+) // (.+)\)", name):
-            over, by = self.bounds.get(match[1], {}), sum_of(python_text(match[2])) or {}
+            over, by = self.bounds.get(match[1], {}), self.sum(python_text(match[2])) or {}
             if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
                 return _quotient(*over.items(), *by.items())
         return None

@@ -1,0 +1,152 @@
+"""What ``tune init`` makes of indices that are written out, compared with numbers, or count vectors; and of macros and
+templates that hide them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.cli.init_sources import init, launch, shapes
+from tests.commands import said_by
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+AT = "blockIdx.x * blockDim.x + threadIdx.x"
+READ = {
+    "a quotient of a size": (
+        """__global__ void gather(float* y, const int* which, const float* table, int B, int T, int C) {
+            int quads = C / 4, i = AT;
+            if (i >= B * T * quads) return;
+            int row = i / quads, k = i % quads;
+            ((float4*)y)[row * quads + k] = ((const float4*)table)[which[row] * quads + k];
+        }""",
+        {"y": "B * T C output", "which": "B * T input {'uniform': [0, 'rows - 1']}", "table": "rows C input"},
+        ["ceil_div(C // 4 * B * T, block_size)"],
+    ),
+    "rows of vectors beside rows of elements": (
+        """__global__ void twice(float* y, const float* x, int rows, int cols) {
+            const int quads = cols >> 2, c = AT, r = blockIdx.y;
+            if (c >= quads) return;
+            float4 v = (reinterpret_cast<const float4*>(x) + r * quads)[c];
+            reinterpret_cast<float4*>(y + (size_t)r * cols)[c] = make_float4(2 * v.x, 2 * v.y, 2 * v.z, 2 * v.w);
+        }""",
+        {"y": "rows cols output", "x": "rows cols input"},
+        ["ceil_div(cols // 4, block_size)", "rows"],
+    ),
+    "no variable": (
+        "__global__ void twice(float* y, const float* x) { y[AT] = 2 * x[AT]; }",
+        {"y": "n output", "x": "n input"},
+        ["ceil_div(n, block_size)"],
+    ),
+    "no variable along a row of a number": (
+        """__global__ void twice(float* y, const float* x) {
+            const int row = blockIdx.y * blockDim.y + threadIdx.y;
+            y[row * 1024 + AT] = 2 * x[row * 1024 + AT];
+        }""",
+        {"y": "rows 1024 output", "x": "rows 1024 input"},
+        ["ceil_div(1024, block_x)", "ceil_div(rows, block_y)"],
+    ),
+    "numbers as sizes": (
+        """__global__ void twice(float* y, const float* x) {
+            const int c = AT, r = blockIdx.y * blockDim.y + threadIdx.y;
+            if (c >= 640 || r > 479) return;
+            y[r * 640 + c] = 2 * x[r * 640 + c];
+        }""",
+        {"y": "480 640 output", "x": "480 640 input"},
+        ["ceil_div(640, block_x)", "ceil_div(480, block_y)"],
+    ),
+    "a table of bytes": (
+        """__global__ void mapped(const unsigned char* x, const float* table, float* y, int n) {
+            const int i = AT;
+            if (i < n) y[i] = table[x[i]];
+        }""",
+        {"x": "n input", "table": "256 input", "y": "n output"},
+        ["ceil_div(n, block_size)"],
+    ),
+    "warps of a built-in variable": (
+        """__global__ void first(const float* x, float* y, int height, int width) {
+            const int row = (AT) / warpSize, lane = threadIdx.x % warpSize;
+            if (row < height && lane == 0) for (int c = 0; c < width; ++c) y[row] += x[row * width + c];
+        }""",
+        {"x": "height width input", "y": "height inout"},
+        ["ceil_div(height * 32, block_size)"],
+    ),
+    "an integer type of a template": (
+        """template <typename T, typename Index> __global__ void sums(const T* x, T* y, Index n, Index width) {
+            const Index i = AT;
+            if (i >= n) return;
+            T sum = 0;
+            for (Index k = 0; k < width; ++k) sum += x[i * width + k];
+            y[i] = sum;
+        }""",
+        {"x": "n width input", "y": "n output"},
+        ["ceil_div(n, block_size)"],
+    ),
+    "macros of any arguments": (
+        """#define PLACE(...) place(__VA_ARGS__, n)
+        #define ELEMENT(p, ...) p[PLACE(__VA_ARGS__)]
+        __device__ int place(int y, int x, int n) { return y * n + x; }
+        __global__ void twice(const float* x, float* y, int m, int n) {
+            const int c = AT, r = blockIdx.y;
+            if (c < n && r < m) ELEMENT(y, r, c) = 2 * ELEMENT(x, r, c);
+        }""",
+        {"x": "m n input", "y": "m n output"},
+        ["ceil_div(n, block_size)", "m"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", READ)
+def test_indices_are_understood(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text, of, grid = READ[what]
+    data, said = init(capsys, re.sub(r"\bAT\b", AT, text))
+    assert {name: shape.replace(" zeros", "") for name, shape in shapes(data).items()} == of
+    assert launch(data)["grid"] == grid
+    assert "a guess" not in said.err
+
+
+def test_what_the_file_does_not_know_leaves_enough_blocks(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = init(
+        capsys,
+        f"""struct Pack {{ static constexpr int size = 16 / sizeof(float); }};
+        __global__ void twice(const float* x, float* y, int n) {{
+            const int first = ({AT}) * Pack::size;
+            if (first < n) for (int k = 0; k < Pack::size; ++k) y[first + k] = 2 * x[first + k];
+        }}""",
+    )
+    assert launch(data)["grid"] == ["ceil_div(n, block_size)"] and "a guess" in said.err
+
+
+def test_kernels_that_macros_make_are_found(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("kernel.cu").write_text(
+        f"""#define FAST __attribute__((always_inline)) inline
+        #define CHECK(call) do {{ if (call) printf("%s", #call); }} while (0)
+        #define EACH(NAME, ...) __global__ void NAME##_all(const float* x, float* y, int n) {{ \\
+            const int i = {AT};                                                              \\
+            if (i >= n) return;                                                              \\
+            const float v = x[i];                                                            \\
+            y[i] = __VA_ARGS__;                                                              \\
+        }}
+        __device__ FAST float cubed(float v) {{ return v * v * v; }}
+        EACH(cube, cubed(v))
+        EACH(larger, fmaxf(v, 0.5f))
+        int main() {{ CHECK(run()); cube_all<<<4, 256>>>(0, 0, 1024); }}
+        """
+    )
+    assert "cube_all, larger_all" in said_by(capsys, "init", "kernel.cu").err
+    said = said_by(capsys, "init", "kernel.cu", "--entry", "larger_all")
+    assert said.code == 0 and said.out == "kernel.toml: larger_all(x, y, n); tuned: block_size\n"
+
+
+def test_the_default_fits_in_shared_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """__global__ void turned(float* m, int n) {
+            __shared__ float tile[BLOCK][BLOCK];
+            for (int i = 0; i < BLOCK; i++) tile[i][threadIdx.x] = m[i * n + threadIdx.x];
+            __syncthreads();
+            for (int i = 0; i < BLOCK; i++) m[i * n + threadIdx.x] = tile[threadIdx.x][i];
+        }""",
+    )
+    assert data["variants"]["main"]["parameters"]["BLOCK"]["default"] == 64
