@@ -350,3 +350,30 @@ def test_clusters_of_more_than_two_are_right(
     rows = random.Random(str(sizes)).sample(range(len(space)), min(CONFIGURATIONS, len(space)))
     wrong = _measure_all(device, problem, [space.configuration(row) for row in rows])
     assert not wrong, "\n".join(f"{problem} {c}: {m}" for c, m in wrong.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "variant"),
+    [(name, variant) for name in ("linear", "baddbmm") for variant in load_kernel(name).variants],
+)
+def test_right_with_an_output_of_float32(device: LocalDevice, name: str, variant: str) -> None:
+    kernel, wrong, tried, reason = load_kernel(name), [], 0, ""
+    draw = random.Random(f"{name} {variant}")
+    for number, sizes in enumerate(SIZES[name][:12]):
+        dtypes = {"input": ("bfloat16", "float16")[number % 2], "output": "float32"}
+        options = {
+            "layout": ("nt", "nn", "tn", "tt")[number % 4],
+            "op": ("x", *EXPRESSIONS[name])[number % 4],
+        }
+        problem = kernel.problem(sizes, dtypes, options)
+        if variant in (refused := kernel.usable_variants(problem, device.gpu)[1]):
+            reason = refused[variant]
+            continue
+        [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant]).variants
+        rows = draw.sample(range(len(space)), min(3, len(space)))
+        found = _measure_all(device, problem, [space.configuration(row) for row in rows])
+        wrong += [f"{problem} {c}: {m}" for c, m in found.items()]
+        tried += len(rows)
+    if not tried:
+        pytest.skip(reason)
+    assert not wrong, "\n".join(wrong)

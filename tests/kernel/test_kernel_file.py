@@ -9,6 +9,7 @@ import pytest
 
 from tests.kernel_files import GOOD, MAP, write
 from tuner.core.errors import KernelError, UsageError
+from tuner.inspect.check.subjects import alternatives
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import make_plan
@@ -16,6 +17,7 @@ from tuner.kernel.reference import settle_reference
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import CallSpec, KernelSpec, StepSpec
+from tuner.tuning.accuracy import truth_of
 
 
 def test_good_file_is_read(tmp_path: Path) -> None:
@@ -29,6 +31,18 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     small = kernel.problem(preset="small")
     assert (small.sizes, small.dtypes["output"], small.options) == ({"n": 16}, "float16", {"order": "down"})
     assert kernel.problem(sizes={"n": 7}, dtypes={"": "float16"}, preset="small").sizes == {"n": 7}
+
+
+def test_a_dtype_that_follows_another_may_be_chosen(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, GOOD.replace('output = "input"', 'output = ["input", "float32"]')))
+    half, wide = (kernel.problem(dtypes={"": "float16", **more}) for more in ({}, {"output": "float32"}))
+    assert [each.dtypes["output"] for each in (half, wide)] == ["float16", "float32"]
+    assert kernel.chosen_dtypes(half) == {"input": "float16", "output": "input"}
+    assert kernel.chosen_dtypes(wide) == {"input": "float16", "output": "float32"}
+    assert truth_of(kernel, half).dtypes == {"input": "float32", "output": "float32"}
+    assert {each.dtypes["output"] for each in alternatives(kernel, half)} == {"float16", "float32"}
+    with pytest.raises(UsageError, match="no dtype of output 'bfloat16'"):
+        kernel.problem(dtypes={"": "float16", "output": "bfloat16"})
 
 
 def test_sizes_may_be_powers(tmp_path: Path) -> None:

@@ -205,6 +205,39 @@ def test_products_of_eight_bits_are_replaced(times: dict[str, tuple[float, float
     assert "replaced 100.0 %" in str(report)
 
 
+def test_results_in_float32_of_shorter_operands_are_replaced(times: dict[str, tuple[float, float]]) -> None:
+    times |= {"linear": (2.0, 1.0), "baddbmm": (2.0, 1.0)}
+    a, b = torch.randn(2, 8, 16).bfloat16(), torch.randn(2, 16, 24).bfloat16()
+
+    def tuned(a: Any, b: Any, out: Any = None) -> Any:
+        made = (a.double() @ b.double()).float()
+        return made if out is None else out.copy_(made)
+
+    def program(_: Any) -> Any:
+        out = torch.empty(8, 24)
+        torch.mm(a[1], b[0], out_dtype=torch.float32, out=out)
+        return torch.mm(a[0], b[0], out_dtype=torch.float32), torch.bmm(a, b, out_dtype=torch.float32), out
+
+    def product(a: Any, b: Any, dtype: Any, out: Any = None) -> Any:
+        """Of a CPU, which has none; this calls no other product."""
+        made = (a.to(dtype).unsqueeze(-1) * b.to(dtype).unsqueeze(-3)).sum(-2)
+        return made if out is None else out.copy_(made)
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        for name in ("mm.dtype", "mm.dtype_out", "bmm.dtype"):
+            library.impl(name, product, "CPU")
+        wanted, calls = program(None), recorded(program, None)
+        assert [kind.problem for kind, _ in calls.heaviest() if kind.is_product] == [
+            "baddbmm batch=2 m=8 n=24 k=16 bfloat16 layout=nn broadcast=none op=x output=float32",
+            "linear m=8 n=24 k=16 bfloat16 layout=nn op=x output=float32",
+        ]
+        with tuner.replace({"linear": tuned, "baddbmm": tuned}, calls) as report:
+            found = program(None)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other)
+    assert sum(report.taken(kind) for kind in report.seen()) == 3
+
+
 def test_eager_calls_are_not_intercepted_at_a_loss(
     times: dict[str, tuple[float, float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

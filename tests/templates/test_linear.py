@@ -28,8 +28,11 @@ SMOOTH = "alpha * gelu(x + bias) + silu(residual)"
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 
 
-def problem(m: int, n: int, k: int, layout: str, dtype: str, op: str = EXACT) -> Problem:
-    return LINEAR.problem({"m": m, "n": n, "k": k}, {"": dtype}, {"layout": layout, "op": op})
+def problem(
+    m: int, n: int, k: int, layout: str, dtype: str, op: str = EXACT, output: str = "input"
+) -> Problem:
+    dtypes = {"": dtype, "output": output}
+    return LINEAR.problem({"m": m, "n": n, "k": k}, dtypes, {"layout": layout, "op": op})
 
 
 HOPPER_CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
@@ -42,6 +45,14 @@ HOPPER_CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]]
         {"epilogue": "serial", "block_k": 64, "schedule": "pingpong", "swap_ab": True, "block_m": 160, "block_n": 128,
          "stages": 5},
     ),
+    "float32": (
+        "wgmma_split_k", "nt", (104, 136, 200),
+        {"block_m": 64, "block_n": 96, "block_k": 64, "stages": 3, "split_k": 1},
+    ),
+    "few rows, float32": (
+        "wgmma_skinny_m", "nn", (20, 136, 200),
+        {"block_m": 24, "block_n": 64, "block_k": 64, "stages": 3, "cluster_k": 2},
+    ),
     "both divide k": (
         "wgmma_split_k", "tn", (104, 136, 456),
         {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1, "split_k": 2, "cluster_k": 2},
@@ -53,7 +64,8 @@ HOPPER_CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]]
 @pytest.mark.parametrize("case", HOPPER_CASES)
 def test_on_hopper_every_element_is_finished_once(case: str, tmp_path: Path) -> None:
     name, layout, sizes, values = HOPPER_CASES[case]
-    of, configuration = problem(*sizes, layout, "bfloat16"), chosen(name, values)
+    output = "float32" if "float32" in case else "input"
+    of, configuration = problem(*sizes, layout, "bfloat16", output=output), chosen(name, values)
     gpu = few_sms(of, configuration) if name in ("wgmma", "wgmma_padded") else HOPPER
     assert np.array_equal(*Emulated(of, configuration, gpu, tmp_path).run(Schedule(1, shuffled=True)))
 
@@ -103,6 +115,12 @@ OTHERS: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         (35, 72, 40),
         {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2},
     ),
+    "mma_sync, float32": (
+        "float16",
+        "nt",
+        (35, 69, 40),
+        {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2},
+    ),
     "gemv_dots_swap_ab": ("float32", "nn", (40, 3, 72), {"block_n": 3, "vector_width": 4}),
 }
 
@@ -111,7 +129,8 @@ OTHERS: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
 @pytest.mark.parametrize("variant", OTHERS)
 def test_every_element_is_finished_once(variant: str, tmp_path: Path) -> None:
     dtype, layout, sizes, values = OTHERS[variant]
-    of, gpu = problem(*sizes, layout, dtype), ARCHITECTURES[80]
+    variant, _, output = variant.partition(", ")
+    of, gpu = problem(*sizes, layout, dtype, output=output or "input"), ARCHITECTURES[80]
     configuration = Configuration.of(variant, {**LINEAR.variants[variant].defaults, **values})
     assert not (reason := invalid_reason(LINEAR, of, gpu, configuration)), reason
     host = HostConfiguration(LINEAR, of, gpu, configuration, tmp_path)

@@ -62,7 +62,10 @@ def _as_pairs(array: Any, dtype: str, kernel: KernelSpec) -> Any:
     if not isinstance(array, np.ndarray) or array.dtype.kind != "c" or not array.flags.c_contiguous:
         return array
     dtypes = kernel.dtypes.get(dtype, dtype)
-    if any(DTYPES[one].kind == "complex" for one in ([dtypes] if isinstance(dtypes, str) else dtypes)):
+    if any(
+        one in DTYPES and DTYPES[one].kind == "complex"
+        for one in ([dtypes] if isinstance(dtypes, str) else dtypes)
+    ):
         return array
     return array.view(array.real.dtype).reshape(*array.shape, 2)
 

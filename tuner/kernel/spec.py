@@ -285,8 +285,22 @@ class KernelSpec:
                         f"dtype {role}={chosen[role]}", f"{self.name} fixes {role} to {settled[role]}"
                     )
             else:
-                settled[role] = _member(chosen.get(role, choices[0]), choices, f"dtype of {role}", self.name)
+                given = chosen.get(role, choices[0])
+                meant = dict.fromkeys(settled.get(choice, choice) for choice in choices)
+                settled[role] = _member(
+                    settled.get(given, given), tuple(meant), f"dtype of {role}", self.name
+                )
         return settled
+
+    def chosen_dtypes(self, problem: Problem) -> dict[str, str]:
+        """Return the dtypes that a problem has chosen, by role; for one that is another's by default, that role."""
+        return {
+            role: choices[0]
+            if problem.dtypes.get(choices[0]) == problem.dtypes[role]
+            else problem.dtypes[role]
+            for role, choices in self.dtypes.items()
+            if not isinstance(choices, str)
+        }
 
     def environment(self, problem: Problem, gpu: Gpu) -> dict[str, Any]:
         """Return values by name for expressions: sizes, dtype roles, options and device limits."""

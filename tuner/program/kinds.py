@@ -80,6 +80,11 @@ class CallKind:
         return dict(self.options).get("op", "")
 
     @property
+    def output(self) -> str:
+        """The dtype of the result where that is not the operands'; else nothing."""
+        return dict(self.options).get("output", "")
+
+    @property
     def place(self) -> str:
         """Which operand of the expression is what is added; nothing if nothing is."""
         return next((place for place in ("row_bias", "residual", "bias") if place in self.op), "")
@@ -126,7 +131,8 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
     view = folded(a, b)
     sizes: tuple[tuple[str, int], ...] = (("m", m), ("n", n), ("k", k))
     options: tuple[tuple[str, str], ...]
-    obstacle = _product_obstacle(name, a, b, kwargs)
+    of_result = args[2] if name.startswith(("mm.dtype", "bmm.dtype")) else a.dtype
+    obstacle = _product_obstacle(a, b, of_result, kwargs)
     if view is None:
         plain, finished, sizes, lie = "bmm", "baddbmm", (("batch", batch), *sizes), ""
         orders, apart = _orders(a, b)
@@ -151,6 +157,9 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
             return CallKind(call, finished, sizes, dtype, (*options, ("op", op)), flop, "", apart)
         if op is None:
             obstacle = "adds what is no bias, row or row-major matrix of its dtype"
+    if of_result != a.dtype and not obstacle:
+        options = (*options, ("op", "x"), ("output", DTYPES[of_result]))
+        return CallKind(call, finished, sizes, dtype, options, flop, "", apart)
     return CallKind(call, plain, sizes, dtype, options, flop, obstacle, apart)
 
 
@@ -164,7 +173,7 @@ def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | 
     m, dtype = a.shape[0], DTYPES.get(a.dtype) or str(a.dtype).removeprefix("torch.")
     flop, sizes = 2.0 * m * n * k, (("groups", groups), ("m", m), ("n", n), ("k", k))
     orders, apart = _orders(a, b)
-    obstacle = _product_obstacle("_grouped_mm", a, b, {})
+    obstacle = _product_obstacle(a, b, a.dtype, {})
     if kwargs.get("bias") is not None or kwargs.get("out_dtype") not in (None, a.dtype) or len(args) > 3:
         obstacle = obstacle or "has a bias, or an output of another dtype"
     if ends.dtype != torch.int32 or ends.shape != (groups,) or not ends.is_contiguous():
@@ -244,12 +253,12 @@ def _adds(call: str) -> bool:
     return "add" in call
 
 
-def _product_obstacle(name: str, a: Any, b: Any, kwargs: Mapping[str, Any]) -> str:
+def _product_obstacle(a: Any, b: Any, of_result: Any, kwargs: Mapping[str, Any]) -> str:
     if a.dtype not in DTYPES or b.dtype != a.dtype:
         return f"dtype {str(a.dtype).removeprefix('torch.')}"
-    if "dtype" in name:
+    if of_result not in (a.dtype, torch.float32):
         return "an output of another dtype"
-    return _out_obstacle(kwargs.get("out"), (*a.shape[:-1], b.shape[-1]), a.dtype)
+    return _out_obstacle(kwargs.get("out"), (*a.shape[:-1], b.shape[-1]), of_result)
 
 
 def _out_obstacle(out: Any, shape: tuple[int, ...], dtype: Any) -> str:
@@ -367,14 +376,13 @@ def torch_call(kind: CallKind) -> Callable[..., Any]:
     if kind.kernel == "grouped":
         return lambda a, b, ends: torch._grouped_mm(a, b, offs=ends)
     if kind.kernel == "scaled_mm":
-        options = dict(kind.options)
-        named = {
-            "out_dtype": getattr(torch, options["output"]),
-            "use_fast_accum": options["accumulation"] == "fast",
-        }
+        fast = dict(kind.options)["accumulation"] == "fast"
+        named = {"out_dtype": getattr(torch, kind.output), "use_fast_accum": fast}
         return lambda a, b, of_a, of_b: torch._scaled_mm(a, b, of_a, of_b, **named)
+    plain: Callable[..., Any] = torch.bmm if kind.kernel in BATCHES else torch.mm
+    if kind.output:
+        return partial(plain, out_dtype=getattr(torch, kind.output))
     if not kind.op:
-        plain: Callable[..., Any] = torch.bmm if kind.kernel == "bmm" else torch.mm
         return plain
     adding = torch.baddbmm if kind.kernel == "baddbmm" else torch.addmm
     if kind.call == "_addmm_activation":

@@ -85,7 +85,8 @@ class TunedProduct:
         told = (*BATCHES, "grouped")
         fixed = tuple((k, v) for k, v in kind.options if kind.kernel in told or k != "layout")
         if (kind.kernel, fixed) not in self._of:
-            self._of[kind.kernel, fixed] = load(kind.kernel, db=self._path, options=dict(fixed) or None)
+            options = {"output": kind.dtype, **dict(fixed)} if kind.op else dict(fixed)
+            self._of[kind.kernel, fixed] = load(kind.kernel, db=self._path, options=options or None)
         return self._of[kind.kernel, fixed]
 
     def function(self, kind: CallKind) -> Callable[..., Any]:

@@ -324,7 +324,7 @@ def _product(way: Way, kind: CallKind, made: Operands) -> Any:
     wanted = (*a.shape[:-1], dict(kind.sizes)["n"])
     if not isinstance(result, torch.Tensor):
         raise DeviceError(f"it returns {type(result).__name__}")
-    dtype = next((own for own, name in DTYPES.items() if name == dict(kind.options).get("output")), a.dtype)
+    dtype = getattr(torch, kind.output) if kind.output else a.dtype
     if (tuple(result.shape), result.dtype, result.device) != (wanted, dtype, a.device):
         raise DeviceError(f"it returns {tuple(result.shape)} {result.dtype} on {result.device}")
     return result

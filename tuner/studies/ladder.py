@@ -195,11 +195,8 @@ def problem_of(kernel: KernelSpec, base: Problem, sizes: Mapping[str, int], step
     Raises:
         UsageError: the kernel has no such dtype or option.
     """
-    free = {
-        role: base.dtypes[role] for role, choices in kernel.dtypes.items() if not isinstance(choices, str)
-    }
     options: dict[str, Value] = {**base.options, **step.options}
-    return kernel.problem({**base.sizes, **sizes}, {**free, **step.dtypes}, options)
+    return kernel.problem({**base.sizes, **sizes}, {**kernel.chosen_dtypes(base), **step.dtypes}, options)
 
 
 def size_text(value: int) -> str:

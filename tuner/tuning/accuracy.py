@@ -68,12 +68,7 @@ def truth_of(kernel: KernelSpec, problem: Problem) -> Problem:
         for role, choices in kernel.dtypes.items()
         if not isinstance(choices, str) and (floats := [dtype for dtype in choices if dtype in UNIT_ROUNDOFF])
     }
-    others = {
-        role: dtype
-        for role, dtype in problem.dtypes.items()
-        if role not in widest and not isinstance(kernel.dtypes[role], str)
-    }
-    return kernel.problem(problem.sizes, {**others, **widest}, problem.options)
+    return kernel.problem(problem.sizes, {**kernel.chosen_dtypes(problem), **widest}, problem.options)
 
 
 @dataclass(frozen=True)

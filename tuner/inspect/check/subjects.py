@@ -68,11 +68,10 @@ def problems(kernel: KernelSpec) -> dict[tuple[str, ...], Problem]:
 
 def alternatives(kernel: KernelSpec, problem: Problem) -> Iterator[Problem]:
     """Return a problem with each other dtype of a role, and with each other value of an option."""
-    roles = {role: choices for role, choices in kernel.dtypes.items() if isinstance(choices, tuple)}
-    dtypes = {role: problem.dtypes[role] for role in roles}
-    for role, choices in roles.items():
-        for dtype in choices:
-            if dtype != dtypes[role]:
+    dtypes = kernel.chosen_dtypes(problem)
+    for role, chosen in dtypes.items():
+        for dtype in kernel.dtypes[role]:
+            if dtype != chosen:
                 yield kernel.problem(problem.sizes, {**dtypes, role: dtype}, problem.options)
     for option, values in kernel.options.items():
         for value in values:

@@ -113,8 +113,8 @@ def _dtypes(problem: Table) -> dict[str, tuple[str, ...] | str]:
             if not isinstance(choices, list) or not choices:
                 problem.fail(f"dtypes.{role} = {choices!r}", "give a dtype or a list of them, default first")
             for item in choices:
-                if not isinstance(item, str) or item not in ITEMSIZE:
-                    problem.fail(f"dtypes.{role} has {item!r}", suggestion(str(item), ITEMSIZE))
+                if not isinstance(item, str) or item not in (*ITEMSIZE, *roles):
+                    problem.fail(f"dtypes.{role} has {item!r}", suggestion(str(item), (*ITEMSIZE, *roles)))
             roles[role] = tuple(choices)
     if not roles:
         problem.fail("it has no dtypes", 'for example dtypes = { input = ["float32"] }')
