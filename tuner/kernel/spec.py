@@ -299,7 +299,7 @@ class KernelSpec:
             if problem.dtypes.get(choices[0]) == problem.dtypes[role]
             else problem.dtypes[role]
             for role, choices in self.dtypes.items()
-            if not isinstance(choices, str)
+            if not isinstance(choices, str) and role in problem.dtypes
         }
 
     def environment(self, problem: Problem, gpu: Gpu) -> dict[str, Any]:
