@@ -33,7 +33,10 @@ ROWS = [
 SIZES = {
     "quantize": [
         {"rows": rows, "groups": groups}
-        for rows, groups in ((1, 1), (3, 7), (129, 32), (300, 5), (2, 2048), (3001, 9))
+        for rows, groups in (
+            *itertools.product((1, 3, 129, 300), (1, 5, 32)),
+            *((2, 2048), (257, 7), (640, 3), (1000, 2), (128, 64), (33, 320)),
+        )
     ],
     **{name: [{"rows": rows, "columns": columns} for rows, columns in ROWS] for name in ROW_KERNELS},
     "vector_add": [{"n": n} for n in (1, 3, 255, 4099, 1 << 20, (1 << 20) + 17)],
@@ -179,6 +182,7 @@ SIZES["scaled_mm"] = [
 EXPRESSIONS = {
     "transform": ("2 * y", "x * z - abs(x)", "where(x > y, x * z, tanh(y))"),
     "baddbmm": ("gelu(x * scale + row_bias)", "silu(alpha * x) * row_scale - beta * residual", "x + bias"),
+    "quantize": ("silu(gate) * up",),
     "linear": ("gelu(x * scale + row_bias)", "silu(alpha * x) * row_scale - beta * residual", "relu(x)"),
 }
 """Of one and several inputs, beside the default and the sum of all."""

@@ -27,6 +27,7 @@ SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
     ("quantize", "bulk", {"rows": 900, "groups": 24}, {"before": "silu(gate) * up", "norm": "rms_norm"}),
     ("gated", "vectorized", {"rows": 9, "columns": 4096}, {"op": "gelu(gate) * up"}),
     ("softmax", "two_pass", {"rows": 9, "columns": 4096}, {"mask": "causal"}),
+    ("quantize", "cluster_blocks", {"rows": 900, "groups": 24}, {"by": "block", "norm": "rms_norm"}),
 ]
 """A variant of each kernel, and a problem: the others are compiled where there is a GPU."""
 
@@ -37,7 +38,7 @@ SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
 def test_a_sample_compiles_without_spills(number: int) -> None:
     name, variant, sizes, options = SAMPLES[number]
     kernel = load_kernel(name)
-    cc = 90 if variant in ("cluster", "bulk") else GENERATIONS[number % len(GENERATIONS)]
+    cc = 90 if variant in ("cluster", "bulk", "cluster_blocks") else GENERATIONS[number % len(GENERATIONS)]
     problem = kernel.problem(sizes, {"": ("bfloat16", "float32", "float16")[number % 3]}, options)
     parameters = draw(kernel, kernel.variants[variant], problem, gpu(cc), random.Random(number))
     found = compiled(kernel, Configuration.of(variant, parameters), problem, gpu(cc))
