@@ -10,18 +10,16 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from scripts import harness
 from tuner.core.errors import TunerError
-from tuner.report.plots import COLOURS, check_plot
+from tuner.report.plots import COLOURS, make_logarithmic, sheet
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
+WIDTH = 9.0
+"""Of a figure, in inches."""
 RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY, BLACK = COLOURS
 MODES = {
@@ -81,7 +79,7 @@ def modes(data: Any, image: Path) -> None:
         name: [percent(t / t0) for t, t0 in zip(times[name], times["real rotation"], strict=True)]
         for name in MODES
     }
-    with sheet(image, 9.0, rows=2, height_ratios=(3, 2), sharex=True) as (upper, lower):
+    with sheet(image, WIDTH, 9.0, 2, "both", heights=(3, 2)) as (_, (upper, lower)):
         for name, (said, colour, marker, line) in MODES.items():
             style = {"color": colour, "marker": marker, "linestyle": line, "markersize": 5.5}
             upper.plot(exponents, times[name], label=said, **style)
@@ -91,7 +89,8 @@ def modes(data: Any, image: Path) -> None:
             upper.axhline(empty, color="#666666", linewidth=0.8, linestyle=(0, (1, 2)), zorder=1)
             said = f"empty kernel {what}: {empty:.2g} us"
             upper.text(exponents[-1], 1.03 * empty, said, va="bottom", ha="right", fontsize=8)
-        logarithmic(upper, data["empty_us"]["in a batch"] / 1.4, 1.5 * max(map(max, times.values())))
+        make_logarithmic(upper, "y", (1.0, 2.0, 5.0))
+        upper.set_ylim(data["empty_us"]["in a batch"] / 1.4, 1.5 * max(map(max, times.values())))
         upper.set_ylabel("time (us), logarithmic")
         upper.set_title(
             f"c = a + b in float32, 16-byte loads: one kernel timed in seven ways on {data['gpu']}"
@@ -105,6 +104,8 @@ def modes(data: Any, image: Path) -> None:
         lower.yaxis.set_major_formatter(signed)
         lower.set_ylabel(f"against real rotation;\nlinear to {LINEAR:g} %, then logarithmic")
         lower.set_xlabel("elements, and bytes of the three tensors")
+        upper.sharex(lower)
+        upper.tick_params(labelbottom=False)
         lower.set_xticks(exponents, [raised(f"2^{e}\n{in_bytes(12 << e)}") for e in exponents])
 
 
@@ -113,7 +114,7 @@ def twins(data: Any, image: Path) -> None:
     rows = sorted(data["rows"], key=lambda row: row["share"])
     from matplotlib.patches import Patch
 
-    with sheet(image, 1.9 + 0.5 * len(rows), grid="x") as (axes,):
+    with sheet(image, WIDTH, 1.9 + 0.5 * len(rows)) as (figure, (axes,)):
         tallest = max(max(_histogram(row)[1]) for row in rows)
         bottoms = [len(rows) - 1 - number for number in range(len(rows))]
         for bottom, row in zip(bottoms, rows, strict=True):
@@ -139,14 +140,14 @@ def twins(data: Any, image: Path) -> None:
         )
         handles = [Patch(color=colour, label=said) for said, colour in SHARES.values()]
         handles.append(Patch(color="#e2e2e2", label="noise floor"))
-        axes.get_figure().legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
 
 
 def spread(data: Any, image: Path) -> None:
     """Draw the medians of one product over the minutes, with the range of the samples of each."""
     lines = data["lines"]
     minutes = [(line["time"] - lines[0]["time"]) / 60 for line in lines]
-    with sheet(image, 5.2) as (axes,):
+    with sheet(image, WIDTH, 5.2, grid="both") as (_, (axes,)):
         for number, (name, (said, colour, marker)) in enumerate(REGIMES.items()):
             shifted = [minute + (number - 1) * max(minutes) / 110 for minute in minutes]
             times, fastest, slowest = (
@@ -176,47 +177,6 @@ def _histogram(row: Mapping[str, Any]) -> tuple[list[float], list[int]]:
     numbers = range(min(bins), max(bins) + 1)
     limits = [(number - 0.5) * BIN for number in (*numbers, numbers[-1] + 1)]
     return limits, [bins.count(number) for number in numbers]
-
-
-# -- what all share
-
-
-@contextmanager
-def sheet(
-    path: Path, height: float, rows: int = 1, grid: str = "both", **shape: Any
-) -> Iterator[Sequence[Axes]]:
-    """Return panels below each other, and write them at the end, on white whatever is behind them."""
-    check_plot(path)
-    from matplotlib import style
-    from matplotlib.figure import Figure
-
-    # Text stays text, which is small and can be searched; identifiers come from the salt, not from chance.
-    plain = {
-        "text.parse_math": False,
-        "svg.fonttype": "none",
-        "svg.hashsalt": "kernel-tune",
-        "font.size": 9.5,
-    }
-    with style.context(["default", plain]):
-        figure = Figure(figsize=(9.0, height), layout="constrained", facecolor="white")
-        panels = figure.subplots(rows, 1, squeeze=False, **shape)[:, 0]
-        for axes in panels:
-            axes.grid(axis=grid, color="#dddddd", linewidth=0.7)
-            axes.set_axisbelow(True)
-            axes.spines[["top", "right"]].set_visible(False)
-        yield panels
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-
-
-def logarithmic(axes: Axes, low: float, high: float) -> None:
-    """Scale the y axis by factors, with plain numbers beside it: more of them where the range is narrow."""
-    digits = (1, 2, 5) if high > 10 * low else (1, 1.5, 2, 3, 5, 7)
-    ticks = [digit * 10.0**power for power in range(-3, 7) for digit in digits]
-    axes.set_yscale("log")
-    axes.set_ylim(low, high)
-    axes.set_yticks([tick for tick in ticks if low <= tick <= high])
-    axes.set_yticks([], minor=True)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def percent(ratio: float) -> float:

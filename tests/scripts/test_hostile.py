@@ -127,6 +127,7 @@ def test_every_command_comes_with_every_change() -> None:
     assert len(pairs) == changes * len(kinds)
 
 
+@pytest.mark.usefixtures("forked_children")
 def test_a_sample_of_the_campaign_passes() -> None:
     script = Path(__file__).parents[2] / "scripts/hostile.py"
     counts = ("--databases", "1", "--files", "1", "--seed", "g", "--jobs", "1")
