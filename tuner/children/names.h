@@ -1,8 +1,10 @@
 // Names that nvcc has from the host's C library, one a line: a source gets those alone that it uses and does not declare.
 // Types are those of CUDA's own headers for NVRTC, and values are spelled as in libcu++, so that either may follow.
+// uchar is not among them, but in many a source's other files.
 typedef unsigned int uint;
 typedef unsigned short ushort;
 typedef unsigned long ulong;
+typedef unsigned char uchar;
 typedef unsigned char u_char;
 typedef unsigned short u_short;
 typedef unsigned int u_int;
