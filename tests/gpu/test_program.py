@@ -276,3 +276,21 @@ def test_products_of_eight_bits_are_replaced(
         found = program()
     assert sum(report.taken(kind) for kind in report.seen()) == 1, str(report)
     assert float((found.float() - wanted.float()).norm() / wanted.float().norm()) < 1e-2
+
+
+@torch.no_grad()
+def test_results_in_float32_of_shorter_operands_are_replaced(
+    device: LocalDevice, tmp_path: Path, faster: None
+) -> None:
+    if device.gpu.cc != 90:
+        pytest.skip("products straight from registers are Hopper's")
+    named = {"input": "bfloat16", "output": "float32", "layout": "nt", "op": "x"}
+    db = won("linear", tmp_path, device, [(SIZES, named, "wgmma_split_k")])
+    x, w = (torch.randn(rows, 1024, device="cuda", dtype=torch.bfloat16) for rows in (256, 512))
+    wanted = torch.mm(x, w.t(), out_dtype=torch.float32)
+    with tuner.record() as calls:
+        torch.mm(x, w.t(), out_dtype=torch.float32)
+    with tuner.replace(db, calls) as report:
+        found = torch.mm(x, w.t(), out_dtype=torch.float32)
+    assert sum(report.taken(kind) for kind in report.seen()) == 1, str(report)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-3)
