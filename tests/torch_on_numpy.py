@@ -43,6 +43,8 @@ def torch_on_numpy() -> SimpleNamespace:
     return SimpleNamespace(
         add=add,
         softmax=softmax,
+        argmax=reduction(np.argmax),
+        argmin=reduction(np.argmin),
         log_softmax=partial(softmax, logarithm=True),
         _scaled_mm=scaled_mm,
         mm=mm,
