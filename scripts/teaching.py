@@ -36,6 +36,8 @@ READ_PASS = HERE / "rivals" / "read_pass.cu"
 COPY_PASS = HERE / "rivals" / "copy_pass.cu"
 MODELS = HERE / "rivals" / "models.py"
 HELION = HERE / "compare_triton" / "helion_rows.py"
+START_S = 2.5
+"""What a `tune` takes before its first trial, which its time includes."""
 SEARCH_S = 2.5
 """For one problem: some hundred configurations, where one takes less than a millisecond."""
 
@@ -213,7 +215,7 @@ def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[
     what = ["--kernel", case.kernel, "--dtype", case.dtype]
     what += [word for option in case.options for word in ("--option", option)]
     what += [word for problem in case.problems for word in ("--problem", problem)]
-    seconds = str(SEARCH_S * case.patience)
+    seconds = str(START_S + SEARCH_S * case.patience)
     tune(*what, "--trials", str(trials or case.trials), "--time", seconds, "--db", str(db))
     passes = read_passes(case.kernel) or copy_passes(case.kernel)
     against = [word for baseline in (*case.baselines, *passes) for word in ("--against", baseline)]
