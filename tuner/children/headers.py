@@ -47,6 +47,7 @@ _HOSTS_OF_CUDA = re.compile(
     r"""
     # of CUDA, for the host, and of its samples
     cuda(?:_runtime|_runtime_api|_profiler_api|_occupancy)?\.h|cudaProfiler\.h|device_launch_parameters\.h|nvrtc\.h|nvml\.h
+    |(?:vector_types|vector_functions|builtin_types|driver_types|host_defines|channel_descriptor)\.h
     |cu(?:blas|blas_v2|blasLt|blasXt|fft|fftXt|rand|solver\w*|sparse|dnn)\.h|nccl\.h|nvToolsExt\w*\.h|nvtx3/\w+\.h(?:pp)?
     |(?:\w+/)*(?:helper_(?:cuda|functions|string|timer|image|cuda_drvapi|gl|cusolver)|exception)\.h
     # of libraries around kernels: of torch, and of programs that show, test or read

@@ -93,6 +93,29 @@ def test_pairs_and_fours_of_float8_round_as_on_a_gpu(
         y[4 * i + 3] = input_type(96.0 * v.w);"""
     code.write_text(code.read_text().replace("if (i < n) y[i] = input_type(-float(x[i]));", four))
     assert findings(capsys, str(file), "--cc", "90") == (0, [])
+    code.write_text(code.read_text().replace("96 * v.y", "96 * v.x"))
+    assert findings(capsys, str(file), "--cc", "90")[0] == 1
+
+
+def test_conversions_to_integers_round_as_their_names_say(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = written(tmp_path, "float64", "right")
+    text = file.read_text().replace('numpy = "-x"', 'python = "r.py:f"')
+    file.write_text(text.replace('dtype = "input" }', 'dtype = "input", init = { uniform = [-3, 3] } }', 1))
+    (tmp_path / "r.py").write_text(
+        "import numpy as np\n\n\ndef f(x):\n    v = 7 * x\n    near = v.astype(np.float32)\n"
+        "    return 7 * np.rint(v) + 50 * np.floor(v) + 400 * np.ceil(abs(near)) + 3000 * np.trunc(near), abs(x)\n"
+    )
+    code = file.with_name("right.cu")
+    value = """7 * __double2int_rn(7 * x[i]) + 50.0 * __double2ll_rd(7 * x[i])
+        + 400.0 * __float2uint_ru(fabsf(7 * x[i])) + 3000.0 * __half2int_rz(__int2half_rn(__float2int_rz(7 * x[i])))
+        + __hiloint2double(__double2hiint(x[i]), __double2loint(x[i])) - x[i]"""
+    headers = "#include <vector_types.h>\n#include <cuda_fp16.h>\n"
+    code.write_text(headers + code.read_text().replace("-x[i]", value))
+    assert findings(capsys, str(file), "--cc", "90") == (0, [])
+    code.write_text(code.read_text().replace("_ru(", "_rd("))
+    assert findings(capsys, str(file), "--cc", "90")[0] == 1
 
 
 def test_a_wide_integer_is_compared_in_full(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -236,14 +236,33 @@ inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long
 inline unsigned int __umulhi(unsigned int a, unsigned int b) {
     return static_cast<unsigned int>(static_cast<unsigned long long>(a) * b >> 32);
 }
-inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
-inline int __float2int_rz(float x) { return static_cast<int>(x); }
-inline int __float2int_rd(float x) { return static_cast<int>(std::floor(x)); }
-inline int __float2int_ru(float x) { return static_cast<int>(std::ceil(x)); }
-inline unsigned int __float2uint_rn(float x) { return static_cast<unsigned int>(std::nearbyint(x)); }
+#define EMULATOR_TO_INTEGER(name, from, to)                                                   \
+    inline to __##name##_rn(from x) { return static_cast<to>(std::nearbyint(double(x))); }    \
+    inline to __##name##_rz(from x) { return static_cast<to>(std::trunc(double(x))); }        \
+    inline to __##name##_rd(from x) { return static_cast<to>(std::floor(double(x))); }        \
+    inline to __##name##_ru(from x) { return static_cast<to>(std::ceil(double(x))); }
+EMULATOR_TO_INTEGER(float2int, float, int)
+EMULATOR_TO_INTEGER(float2uint, float, unsigned int)
+EMULATOR_TO_INTEGER(float2ll, float, long long)
+EMULATOR_TO_INTEGER(float2ull, float, unsigned long long)
+EMULATOR_TO_INTEGER(double2int, double, int)
+EMULATOR_TO_INTEGER(double2uint, double, unsigned int)
+EMULATOR_TO_INTEGER(double2ll, double, long long)
+EMULATOR_TO_INTEGER(double2ull, double, unsigned long long)
 inline float __int2float_rn(int x) { return static_cast<float>(x); }
 inline float __uint2float_rn(unsigned int x) { return static_cast<float>(x); }
+inline float __ll2float_rn(long long x) { return static_cast<float>(x); }
+inline float __ull2float_rn(unsigned long long x) { return static_cast<float>(x); }
+inline double __int2double_rn(int x) { return x; }
+inline double __uint2double_rn(unsigned int x) { return x; }
+inline double __ll2double_rn(long long x) { return static_cast<double>(x); }
+inline double __ull2double_rn(unsigned long long x) { return static_cast<double>(x); }
 inline float __double2float_rn(double x) { return static_cast<float>(x); }
+inline int __double2hiint(double x) { return static_cast<int>(emulator::bits_as<long long>(x) >> 32); }
+inline int __double2loint(double x) { return static_cast<int>(emulator::bits_as<long long>(x)); }
+inline double __hiloint2double(int high, int low) {
+    return emulator::bits_as<double>(static_cast<unsigned long long>(high) << 32 | static_cast<unsigned int>(low));
+}
 
 // -- memory
 
