@@ -281,7 +281,7 @@ def parsed(words: Sequence[str] | None = None) -> argparse.Namespace:
     add = options.add_argument
     add("--layers", type=int, default=4)
     add("--trials", type=int, default=100)
-    add("--time", type=float, default=4.0, help="Seconds of each search.")
+    add("--time", type=float, default=6.0, help="Seconds of each search, its start included.")
     add("--rounds", type=int, default=60)
     add("--device", default="cuda", choices=["cuda", "cpu"])
     add("--tiny", action="store_true", help="Two small layers, to try it.")
