@@ -1,22 +1,41 @@
-"""Built-in kernels, read once a process: gemm's file takes 80 ms, and most tests and commands read one."""
+"""Built-in kernels and recordings, read once a process: gemm's file takes 80 ms, and most tests and commands read one.
+
+So are the digests of their templates, and the valid rows of their spaces.
+"""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
+from typing import Any
 
+from tests import compiled_once  # noqa: F401 - before what compiles is imported
 from tuner.core import paths
-from tuner.kernel import load
+from tuner.devices import choose, replay
+from tuner.formats import recording
+from tuner.kernel import enumeration, load, space
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.file import KernelFile, read_toml
 
 _read_file, _kernel_of = load.read_file, load.kernel_of
 _files: dict[Path, KernelFile] = {}
 _kernels: dict[Path, KernelSpec] = {}
+_codes: dict[tuple[Path, Path], dict[str, list[Any]]] = {}
+_rows: dict[tuple[object, ...], enumeration.Valid] = {}
+LIMITS = ("CHUNK", "HUGE", "MAX_PARTIAL", "MAX_ROWS", "MAX_TESTED")
+MOST_ROWS = 24
+"""Spaces whose rows are kept: those of gemm have up to some megabytes."""
 
 
 def read_once() -> None:
     """Let :mod:`tuner.kernel.load` keep what it has read of the package's own kernels; a user's are read each time."""
     load.read_file, load.kernel_of = _file_of, _kernel_once
+    space.valid_configurations = _rows_once
+    choose.read_recording = replay.read_recording = _recording_once
+    code = functools.cached_property(_code_once)
+    code.__set_name__(KernelIdentity, "_variant_code")
+    KernelIdentity._variant_code = code  # type: ignore[method-assign]
 
 
 def own_kernels() -> list[str]:
@@ -40,3 +59,45 @@ def _kernel_once(file: KernelFile) -> KernelSpec:
     if file.path not in _kernels:
         _kernels[file.path] = _kernel_of(file)
     return _kernels[file.path]
+
+
+_code_of = KernelIdentity._variant_code.func
+_rows_of = space.valid_configurations
+_read_recording = functools.cache(recording.read_recording)
+
+
+def _code_once(identity: KernelIdentity) -> dict[str, list[Any]]:
+    kernel = identity.kernel
+    if _kernels.get(kernel.file) is not kernel:
+        return _code_of(identity)
+    key = kernel.file, paths.templates()
+    if key not in _codes:
+        _codes[key] = _code_of(identity)
+    return _codes[key]
+
+
+def _rows_once(kernel: KernelSpec, variant: Any, problem: Any, gpu: Any, *how: Any) -> enumeration.Valid:
+    """Return what is no sample as it was found before."""
+    rng, allowed = (*how, None)[:2]
+    if _kernels.get(kernel.file) is not kernel or kernel.variants[variant.name] is not variant:
+        return _rows_of(kernel, variant, problem, gpu, *how)
+    limits = [getattr(enumeration, name) for name in LIMITS]
+    key = (
+        kernel.file,
+        variant.name,
+        problem.key,
+        str(gpu),
+        str(allowed and sorted(allowed.items())),
+        *limits,
+    )
+    found = _rows.pop(key, None) or _rows_of(kernel, variant, problem, gpu, rng, allowed)
+    if not found.sampled:
+        _rows[key] = found
+        if len(_rows) > MOST_ROWS:
+            del _rows[next(iter(_rows))]
+    return found
+
+
+def _recording_once(path: Path) -> recording.Recording:
+    ours = path.resolve().parent == paths.recordings().resolve()
+    return _read_recording(path) if ours else recording.read_recording(path)
