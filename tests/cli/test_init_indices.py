@@ -83,6 +83,21 @@ READ = {
         {"x": "n width input", "y": "n output"},
         ["ceil_div(n, block_size)"],
     ),
+    "an index that is divided in two ways": (
+        """__global__ void below(const float* x, float* y, int many, int rows, int columns) {
+            const int at = AT;
+            if (many > 0) {
+                if (at >= many * rows * columns) return;
+                const int k = at % columns, row = (at - k) / columns % rows;
+                y[(at - columns * row - k) + columns * row + k] = row > k ? 0 : x[at];
+            } else {
+                const int row = at / columns;
+                y[row * columns + at % columns] = row > at % columns ? 0 : x[at];
+            }
+        }""",
+        {"x": "columns * many * rows input", "y": "columns * many * rows output"},
+        ["ceil_div(columns * many * rows, block_size)"],
+    ),
     "macros of any arguments": (
         """#define PLACE(...) place(__VA_ARGS__, n)
         #define ELEMENT(p, ...) p[PLACE(__VA_ARGS__)]

@@ -57,7 +57,9 @@ class CodeUse:
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
         numbers |= {name: python_text(length) for name, length in lengths.items()}
-        values = dict(variables_of(kernel.body))
+        declared = [*variables_of(kernel.body)]
+        values = dict(declared)
+        twice = {name for name, value in declared if _other_quotient(value, values[name])}
         trees = {name: python_of(value) for name, value in values.items()}
         numbers |= {name: tree for name, tree in trees.items() if isinstance(tree, ast.Lambda)}
         self.begins = {name: tree for name, tree in trees.items() if not isinstance(tree, ast.Lambda)}
@@ -66,7 +68,7 @@ class CodeUse:
         changed = dict(self._changed())
         self.variables = {
             **numbers,
-            **{name: one for name, one in self.begins.items() if name not in changed},
+            **{name: one for name, one in self.begins.items() if name not in changed and name not in twice},
         }
         self.extents = extents
         self.bounds: dict[str, Sum] = {name: {(size,): 1} for name, size in extents.items()}
@@ -311,6 +313,11 @@ class CodeUse:
         """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp; 1 if by none."""
         divided = re.search(rf"threadIdx\.{axis} / (\d+)\b", self.code)
         return int(divided[1]) if divided else 1
+
+
+def _other_quotient(one: Node, other: Node) -> bool:
+    """Return whether variables of one name are different quotients in two places, as of an index in two branches."""
+    return text_of(one) != text_of(other) and all(re.search("[/%]", text_of(node)) for node in (one, other))
 
 
 def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
