@@ -54,6 +54,11 @@ def softmax(x: Any) -> Any:
     return torch.softmax(x, 1)
 
 
+def softmax_causal(x: Any) -> Any:
+    rows, columns = (torch.arange(size, device=x.device) for size in x.shape)
+    return torch.softmax(x.masked_fill(columns > (rows % len(columns)).unsqueeze(1), -torch.inf), 1)
+
+
 def rms_norm(x: Any, weight: Any) -> Any:
     return torch.nn.functional.rms_norm(x, x.shape[1:], weight, 1e-5)
 
@@ -103,6 +108,18 @@ def rms_norm_quantised(x: Any, weight: Any) -> Any:
     return quantised(128)(rms_norm(x.float(), weight.float()))
 
 
+def rms_norm_quantised_blocks(x: Any, weight: Any) -> Any:
+    normed = rms_norm(x.float(), weight.float())
+    parts = (
+        torch.nn.functional.pad(normed, (0, 0, 0, -len(x) % 128))
+        .unflatten(0, (-1, 128))
+        .unflatten(2, (-1, 128))
+    )
+    scale = parts.abs().amax((1, 3)).clamp(min=1e-10) / 448
+    shares = (parts / scale[:, None, :, None]).flatten(2).flatten(0, 1)
+    return shares[: len(x)].to(torch.float8_e4m3fn), scale
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": transpose,
     **{f"permute_{axes}": permuted(axes) for axes in ("bac", "acb", "bca", "cab", "cba", "abc")},
@@ -115,6 +132,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
         function.__name__: function
         for function in (
             softmax,
+            softmax_causal,
             rms_norm,
             layer_norm,
             add_rms_norm,
@@ -123,6 +141,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             cross_entropy_gradient,
             silu_mul_quantised,
             rms_norm_quantised,
+            rms_norm_quantised_blocks,
         )
     },
     "quantise_rows": quantised(0),
