@@ -105,6 +105,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "commands": commands.overview,
     "reference": commands.reference,
     "exam": faults.exam,
+    "benched": printed.benched,
     "example": printed.example,
     "excerpt": printed.excerpt,
     "explained-steps": printed.explained_steps,
