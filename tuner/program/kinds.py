@@ -17,18 +17,13 @@ from tuner.runtime.gpu_plans import MAP_ALIGNMENT
 DTYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32"}
 EIGHT_BITS = {torch.float8_e4m3fn: "float8_e4m3fn"}
 PRODUCTS = (
-    *("mm", "mm.out", "mm.dtype", "mm.dtype_out", "bmm", "bmm.out", "bmm.dtype", "bmm.dtype_out"),
+    *(f"{call}{overload}" for call in ("mm", "bmm") for overload in ("", ".out", ".dtype", ".dtype_out")),
     *(
-        "addmm",
-        "addmm.out",
-        "_addmm_activation",
-        "_addmm_activation.out",
-        "baddbmm",
-        "baddbmm.out",
-        "_grouped_mm",
-        "_scaled_mm",
-        "_scaled_mm.out",
+        f"{call}{overload}"
+        for call in ("addmm", "_addmm_activation", "baddbmm", "_scaled_mm")
+        for overload in ("", ".out")
     ),
+    "_grouped_mm",
 )
 """Overloads of ``aten`` that are products. ``linear``, ``matmul`` and ``einsum`` end in these on a device."""
 PRODUCT_KERNELS = ("gemm", "linear", "bmm", "baddbmm", "grouped", "scaled_mm")
@@ -129,26 +124,15 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
     dtype = DTYPES.get(a.dtype) or str(a.dtype).removeprefix("torch.")
     flop = 2.0 * batch * m * n * k
     view = folded(a, b)
-    sizes: tuple[tuple[str, int], ...] = (("m", m), ("n", n), ("k", k))
-    options: tuple[tuple[str, str], ...]
     of_result = args[2] if name.startswith(("mm.dtype", "bmm.dtype")) else a.dtype
     obstacle = _product_obstacle(a, b, of_result, kwargs)
+    sizes: tuple[tuple[str, int], ...] = (("n", n), ("k", k))
     if view is None:
-        plain, finished, sizes, lie = "bmm", "baddbmm", (("batch", batch), *sizes), ""
-        orders, apart = _orders(a, b)
-        shared = [each.stride(0) == 0 for each in (a, b)]
-        if len(orders) < 2 or all(shared):
-            lie = f"matrices of a batch of {batch} that lie apart"
-        options = (
-            ("layout", orders),
-            ("broadcast", "a" if shared[0] else "b" if shared[1] else "none"),
-        )
+        plain, finished, sizes = "bmm", "baddbmm", (("batch", batch), ("m", m), *sizes)
+        options, apart, lie = _lying_batch(a, b)
     else:
-        plain, finished, sizes, lie = "gemm", "linear", (("m", view[0].shape[0]), *sizes[1:]), ""
-        orders, apart = _orders(*view)
-        if len(orders) < 2:
-            lie = f"operand {'ab'[bool(_lies(view[0])[0])]} is a part of a larger matrix that no tensor map can have"
-        options = (("layout", orders),)
+        plain, finished, sizes = "gemm", "linear", (("m", view[0].shape[0]), *sizes)
+        options, apart, lie = _lying(*view)
     if lie:
         return CallKind(call, "", sizes, dtype, (), flop, obstacle or lie)
     if _adds(call) and not obstacle:
@@ -161,6 +145,30 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
         options = (*options, ("op", "x"), ("output", DTYPES[of_result]))
         return CallKind(call, finished, sizes, dtype, options, flop, "", apart)
     return CallKind(call, plain, sizes, dtype, options, flop, obstacle, apart)
+
+
+Pairs = tuple[tuple[str, Any], ...]
+
+
+def _lying(a: Any, b: Any) -> tuple[Pairs, Pairs, str]:
+    """Return the options of how two matrices lie, how far rows lie apart, and why no kernel takes them so."""
+    orders, apart = _orders(a, b)
+    which = "ab"[bool(_lies(a)[0])]
+    lie = (
+        ""
+        if len(orders) == 2
+        else f"operand {which} is a part of a larger matrix that no tensor map can have"
+    )
+    return (("layout", orders),), apart, lie
+
+
+def _lying_batch(a: Any, b: Any) -> tuple[Pairs, Pairs, str]:
+    """Return the same of the matrices of a batch."""
+    orders, apart = _orders(a, b)
+    shared = [each.stride(0) == 0 for each in (a, b)]
+    lie = "" if len(orders) == 2 and not all(shared) else f"matrices of a batch of {len(a)} that lie apart"
+    broadcast = "a" if shared[0] else "b" if shared[1] else "none"
+    return (("layout", orders), ("broadcast", broadcast)), apart, lie
 
 
 def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:
