@@ -22,7 +22,8 @@ import torch
 from tuner.core.errors import CallError, DeviceError, UsageError
 from tuner.core.files import write_csv
 from tuner.core.stats import median
-from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of, torch_call
+from tuner.program.calling import torch_call
+from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of
 from tuner.program.timing import times_in_turn
 from tuner.report.terminal import printable
 

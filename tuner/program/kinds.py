@@ -1,12 +1,11 @@
-"""Kinds of calls: what a call of torch is as a problem of a kernel, and how that is called, or why it cannot be."""
+"""Kinds of calls: what a call of torch is as a problem of a kernel, or why it is none."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
 import torch
@@ -113,7 +112,7 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
         return _grouped_kind(args, kwargs)
     if call == "_scaled_mm":
         return _scaled_kind(args, kwargs)
-    a, b = args[1:3] if _adds(call) else args[:2]
+    a, b = args[1:3] if adds(call) else args[:2]
     dims = 3 if "bmm" in call else 2
     if not a.dim() == b.dim() == dims or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         return None
@@ -135,7 +134,7 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
         options, apart, lie = _lying(*view)
     if lie:
         return CallKind(call, "", sizes, dtype, (), flop, obstacle or lie)
-    if _adds(call) and not obstacle:
+    if adds(call) and not obstacle:
         op = expression_of(call, args, kwargs)
         if op:
             return CallKind(call, finished, sizes, dtype, (*options, ("op", op)), flop, "", apart)
@@ -257,7 +256,8 @@ def _lies(operand: Any) -> tuple[str, int]:
     return "", 0
 
 
-def _adds(call: str) -> bool:
+def adds(call: str) -> bool:
+    """Return whether the first argument of a call is what is added."""
     return "add" in call
 
 
@@ -281,7 +281,7 @@ def expression_of(call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     Nothing for a product as it is; None for what they do not add.
     """
     added, a, b = args[:3]
-    alpha, beta = (_number(kwargs, name) for name in ("alpha", "beta"))
+    alpha, beta = (number(kwargs, name) for name in ("alpha", "beta"))
     text = "x" if alpha == 1 else "alpha * x"
     if beta != 0:  # else torch does not even read what would be added
         place = _place(added, a, b)
@@ -306,7 +306,8 @@ def _place(added: Any, a: Any, b: Any) -> str:
     return {(1, rows): "row_bias", (n, n * rows): "residual"}.get((last, count), "")
 
 
-def _number(kwargs: Mapping[str, Any], name: str) -> float:
+def number(kwargs: Mapping[str, Any], name: str) -> float:
+    """Return the factor of a call, ``alpha`` or ``beta``."""
     return float(kwargs.get(name, 1))
 
 
@@ -332,70 +333,3 @@ def _reduction_kind(call: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         return None
     n = x.numel()
     return CallKind(call, "reduce", (("n", n),), DTYPES[x.dtype], (("op", call),), n)
-
-
-NUMBERS = {"alpha": 0.5, "beta": 2.0}
-"""With which calls that have some are timed."""
-Product = Callable[..., Any]
-"""An operation of the kernel: takes tensors, ``out=`` if one is given, and numbers by name."""
-
-
-def call_product(product: Product, kind: CallKind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return what a call of a kind without obstacles gives, computed by an operation of its kernel."""
-    a, b = args[1:3] if _adds(kind.call) else args[:2]
-    added = [args[0]] if kind.place else []
-    if kind.kernel == "grouped":
-        added = [ends_of(args, kwargs)]
-    if kind.kernel == "scaled_mm":
-        added = [each.view(1, 1) if each.numel() == 1 else each for each in args[2:4]]
-    numbers = {name: _number(kwargs, name) for name in ("alpha", "beta") if f"{name} * " in kind.op}
-    return call_tuned(product, kind, a, b, *added, out=kwargs.get("out"), **numbers)
-
-
-def call_tuned(
-    product: Product, kind: CallKind, a: Any, b: Any, *added: Any, out: Any = None, **numbers: float
-) -> Any:
-    """Return what an operation of a kind's kernel gives for operands, and what is added, as torch's call has them."""
-    numbers = numbers or {name: value for name, value in NUMBERS.items() if f"{name} * " in kind.op}
-    if kind.kernel in (*BATCHES, "grouped"):
-        tensors, shape = tuple(_in_memory(kind, a, b)), None
-    else:
-        view = folded(a, b)
-        assert view is not None, kind
-        tensors, shape = view, None if a.dim() == 2 else (a.shape[0], a.shape[1], b.shape[2])
-    tensors = (*tensors, *(each.view(kind.added_shape) if kind.place else each for each in added))
-    if out is None:
-        made = product(*tensors, **numbers)
-        return made if shape is None else made.view(shape)
-    product(*tensors, out=out if shape is None else out.view(-1, shape[2]), **numbers)
-    return out
-
-
-def _in_memory(kind: CallKind, a: Any, b: Any) -> Iterator[Any]:
-    """Yield the operands of a batch or of groups as they lie, and one matrix where all of a batch are one."""
-    options = dict(kind.options)
-    for name, order_of, each in zip("ab", options["layout"], (a, b), strict=True):
-        matrices = each[:1] if options.get("broadcast") == name else each
-        yield matrices.transpose(1, 2) if order_of == "t" else matrices
-
-
-def torch_call(kind: CallKind) -> Callable[..., Any]:
-    """Return torch's call of a kind of product: a function of its two operands, and of what else it takes."""
-    if kind.kernel == "grouped":
-        return lambda a, b, ends: torch._grouped_mm(a, b, offs=ends)
-    if kind.kernel == "scaled_mm":
-        fast = dict(kind.options)["accumulation"] == "fast"
-        named = {"out_dtype": getattr(torch, kind.output), "use_fast_accum": fast}
-        return lambda a, b, of_a, of_b: torch._scaled_mm(a, b, of_a, of_b, **named)
-    plain: Callable[..., Any] = torch.bmm if kind.kernel in BATCHES else torch.mm
-    if kind.output:
-        return partial(plain, out_dtype=getattr(torch, kind.output))
-    if not kind.op:
-        return plain
-    adding = torch.baddbmm if kind.kernel == "baddbmm" else torch.addmm
-    if kind.call == "_addmm_activation":
-        adding = partial(torch._addmm_activation, use_gelu="gelu" in kind.op)
-    numbers = NUMBERS if "alpha * " in kind.op else {}
-    if not kind.place:
-        return lambda a, b: adding(a.new_empty(1), a, b, **{**numbers, "beta": 0})
-    return lambda a, b, c: adding(c, a, b, **numbers)

@@ -14,8 +14,9 @@ import torch
 from tuner.core.errors import CallError, TunerError
 from tuner.core.model import canonical_json
 from tuner.core.stats import Verdict, median, paired_ratio, verdict
+from tuner.program.calling import call_tuned, torch_call
 from tuner.program.decisions import Decision
-from tuner.program.kinds import BATCHES, DTYPES, PRODUCT_KERNELS, CallKind, CallMode, call_tuned, torch_call
+from tuner.program.kinds import BATCHES, DTYPES, PRODUCT_KERNELS, CallKind, CallMode
 from tuner.program.timing import Around, errors, times_in_turn
 from tuner.winners.load import load
 

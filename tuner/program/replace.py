@@ -17,9 +17,10 @@ import torch
 from tuner.core.errors import CallError, DeviceError, TunerError
 from tuner.core.stats import median
 from tuner.program import products
+from tuner.program.calling import call_product
 from tuner.program.calls import Calls, Function, Interception, default_device, watched_graphs
 from tuner.program.decisions import Decision, Decisions, report
-from tuner.program.kinds import PRODUCT_KERNELS, PRODUCTS, CallKind, CallMode, call_product, product_kind
+from tuner.program.kinds import PRODUCT_KERNELS, PRODUCTS, CallKind, CallMode, product_kind
 
 PASSED_ON, ROUNDS = 200, 7
 """Calls whose host time is measured with and without an interception, and how often."""

@@ -19,7 +19,8 @@ import torch
 
 from tuner.core.errors import DeviceError, TunerError
 from tuner.core.stats import median
-from tuner.program.kinds import DTYPES, EIGHT_BITS, NUMBERS, CallKind, CallMode
+from tuner.program.calling import NUMBERS
+from tuner.program.kinds import DTYPES, EIGHT_BITS, CallKind, CallMode
 from tuner.runtime.torch_gradients import evaluate_element
 
 ROUNDS = 15
