@@ -155,6 +155,23 @@ def test_results_of_a_like_task_help_and_of_another_do_no_lasting_harm():
     assert sum(unlike) < 1.5 * sum(plain)
 
 
+def test_a_search_that_follows_no_other_task_begins_as_an_untaught_one_and_is_misled_no_more():
+    names = [f"v{i}" for i in range(6)]
+    space = build(*((name, {"a": list(range(1, 9)), "b": list(range(1, 9))}, []) for name in names))
+
+    def slope(configuration, sign):
+        fast = 4 * (configuration.variant == "v5")  # as both tasks have it
+        return 2 ** (20 - fast + sign * sum(math.log2(v) for v in configuration.values.values()))
+
+    search, proposed = study(space, 0), []
+    search.learn([(c, slope(c, -1)) for c in space.configurations() if sum(c.values.values()) % 3], 1.0)
+    for _ in range(12):
+        proposed.append(search.ask())
+        search.tell(proposed[-1], slope(proposed[-1], 1))
+    assert len({c.variant for c in proposed[:7]}) >= 5
+    assert min(slope(c, 1) for c in proposed) == 2**16
+
+
 def test_results_that_are_few_or_not_of_the_space_are_ignored():
     space = union()
     search = study(space, 0)

@@ -113,8 +113,6 @@ class GPEISampler(SpaceSampler):
         self._fruitless = 0
         """Results in a row that were no better than the best."""
         self._teachers = Teachers()
-        self._anew = settings.startup
-        """Configurations unlike those before that are tried once no other task is followed: the search begins anew."""
         self._outside = np.inf
         """The expected improvement of the last nomination."""
 
@@ -214,9 +212,7 @@ class GPEISampler(SpaceSampler):
         startup = self.settings.startup + len(self.space.variants) - 1
         waiting = {**self._nominees, **self._pending}
         few = len(self._objectives) + len(waiting) < startup or len(self._times) < MIN_TIMES
-        refuted = self._teachers.refuted and self._anew > 0
-        if refuted or (not self._teachers and few):
-            self._anew -= refuted
+        if few and not self._teachers:
             self.expected_improvement = np.inf
             return [self._spread()]
         numbers, rows = self._to_compare(len(self._objectives) + len(waiting))
