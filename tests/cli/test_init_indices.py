@@ -143,7 +143,7 @@ def test_kernels_that_macros_make_are_found(capsys: pytest.CaptureFixture[str]) 
             const float v = x[i];                                                            \\
             y[i] = __VA_ARGS__;                                                              \\
         }}
-        __device__ FAST float cubed(float v) {{ return v * v * v; }}
+        __host__ __device__ FAST uint64_t cubed(uint64_t v) {{ return v * v * v; }}
         EACH(cube, cubed(v))
         EACH(larger, fmaxf(v, 0.5f))
         int main() {{ CHECK(run()); cube_all<<<4, 256>>>(0, 0, 1024); }}
