@@ -130,7 +130,7 @@ def _softmax(
         score = score.masked_fill(~tensors["keep"], -torch.inf)
     if options["mask"] == "causal":
         (rows, columns), offset = score.shape, int(scalars["offset"])
-        last = torch.arange(rows, device=score.device) % (columns - offset) + offset
+        last = torch.arange(rows, device=score.device) % max(columns - offset, 1) + offset
         score = score.masked_fill(torch.arange(columns, device=score.device) > last.unsqueeze(1), -torch.inf)
     return [getattr(torch, options["op"])(score, 1)]
 
