@@ -99,7 +99,7 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
         if not isinstance(further, list):
             table.fail(f"arguments.{name} = {further!r}", 'list arguments, such as ["bias"]')
         for launch in _launches(whole):
-            if name in launch["arguments"]:
+            if name in (one.get("name") if isinstance(one, dict) else one for one in launch["arguments"]):
                 launch["arguments"] = [*launch["arguments"], *further]
     return whole
 
