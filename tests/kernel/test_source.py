@@ -182,3 +182,8 @@ def test_macros_constant_memory_and_launches() -> None:
 def test_whose_definition_counts(text: str, guarded: bool, again: bool) -> None:
     assert preprocessed(text).macros["B"].guarded == guarded
     assert ("B" in preprocessed(text, {"B"}).macros) == again
+
+
+def test_a_macro_of_inline_alone_is_no_type() -> None:
+    text = "#define FAST inline __attribute__((always_inline))\n__device__ FAST long f(long x);\n"
+    assert preprocessed(text).text.split() == ["__device__", "long", "f(long", "x);"]
