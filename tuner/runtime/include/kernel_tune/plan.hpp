@@ -367,7 +367,7 @@ private:
         const std::size_t scratch = state_->concrete.workspace_bytes;
         // Bytes from the first element to the last.
         const auto bytes_of = [&](std::size_t i) {
-            if (!strides || !strides[i]) return tensors[i].bytes;
+            if (!strides || !strides[i] || !tensors[i].bytes) return tensors[i].bytes;
             const std::size_t length = static_cast<std::size_t>(tensors[i].shape.back()) * detail::itemsize(tensors[i].dtype);
             return tensors[i].bytes + (tensors[i].bytes / length - 1) * (strides[i] * detail::itemsize(tensors[i].dtype) - length);
         };
