@@ -1,6 +1,6 @@
 // Names that nvcc has from the host's C library, one a line: a source gets those alone that it uses and does not declare.
 // Types are those of CUDA's own headers for NVRTC, and values are spelled as in libcu++, so that either may follow.
-// uchar is not among them, but in many a source's other files.
+// uchar is no name of the C library's: many programs define it in a header of their own, which a kernel's source lacks.
 typedef unsigned int uint;
 typedef unsigned short ushort;
 typedef unsigned long ulong;

@@ -37,8 +37,8 @@ from tuner.runtime.launches import OUTPUTS, Buffer
 LIMIT_S = 240.0
 """For all calls together. The setup of a problem may take 600 s, and with a wider dtype beside it computes two."""
 REPEATED_S = 5.0
-"""What takes longer is not called again only to see that it gives the same: a run would wait, and a right kernel that
-cannot be so of two results shows it, too."""
+"""A function that takes longer is not called again only to see that it gives the same: the run would wait for it, and
+two results also show in correct kernels that fail."""
 FURTHER_S = 10.0
 """For both calls of a further content: a loop over integers of the whole range has no end."""
 PROBES = 8

@@ -265,7 +265,7 @@ class Replacement:
                 )
                 if (
                     first or len(args) > 2
-                ):  # what is added, where groups end, scales and what else goes by position
+                ):  # what is added, ends of groups, scales, what else goes by position
                     key = (*key, _key_of(args[:1] if first else args[2:]))
                 if kwargs:
                     key = (*key, *kwargs, _key_of(kwargs.values()))

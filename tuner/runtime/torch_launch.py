@@ -116,9 +116,8 @@ class Launcher:
         except CallError:
             given = self._aligned(tensors, given)
             if ready.call.strides and any(a is not b for a, b in zip(given, tensors, strict=True)):
-                return self(
-                    *given, **dict(zip(self._sizes, sizes, strict=True)), **named
-                )  # of copies without gaps
+                # Copies have no gaps, for which another call is prepared.
+                return self(*given, **dict(zip(self._sizes, sizes, strict=True)), **named)
             addresses = [each.data_ptr() for each in (*given, *made) if each is not None]
             ready.call.check(addresses)
         if named:

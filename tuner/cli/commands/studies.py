@@ -118,7 +118,7 @@ class JudgeArguments:
         help="Seed of the inputs and the order; by default another each time.",
     )
     jobs: int | None = shared.jobs()
-    full: bool = flag("-v", "--full", help_="Also print from which second to which each step took.")
+    full: bool = flag("-v", "--full", help_="Also print when each step began and ended, in seconds.")
     quiet: bool = shared.quiet()
     as_json: bool = shared.json()
 
