@@ -36,5 +36,5 @@ def test_a_page_says_what_little_to_read_first(page: Path) -> None:
     said = re.search(r"^\*\*Read first\*\* [^\[]*\[`[^`]+`\]\(([^)]+)\)", page.read_text(), re.MULTILINE)
     assert said, "each kernel's page says which lines to read first"
     text = (page.parent / said[1]).read_text()
-    kernel = text[text.find('extern "C"') :]
-    assert min(text.count("\n"), kernel.count("\n")) <= TO_BEGIN_WITH
+    kernel = text[max(text.find('extern "C"'), 0) :]  # a piece has no entry
+    assert kernel.count("\n") <= TO_BEGIN_WITH

@@ -258,11 +258,11 @@ def _seccomp(libc: ctypes.CDLL) -> Iterator[str]:
 
 
 Step = tuple[int, int, int, int]
-"""Of a filter: what it does, how many it leaves out where that is so and where not, and a number."""
+"""An instruction of a filter: its code, how many to skip if what it compares is so and if not, and its operand."""
 
 
 def _branch(number: int, argument: int, values: Sequence[int], among: int, else_: int) -> Iterator[Step]:
-    """Answer a call by whether an argument, its lower half, is among some values."""
+    """Yield the steps that answer a call by whether the lower half of an argument is among some values."""
     yield (_EQUAL, 0, len(values) + 3, number)
     yield (_LOAD, 0, 0, 16 + 8 * argument)
     yield from ((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values))

@@ -39,7 +39,7 @@ class Phases:
 
 
 def listed(spans: Iterable[tuple[str, float, float]]) -> str:
-    """Return from when until when each phase was."""
+    """Return when each phase began and ended, in seconds, as text."""
     return ", ".join(f"{name} {begin:.2f} to {end:.2f}" for name, begin, end in spans)
 
 

@@ -128,12 +128,12 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
     sizes: tuple[tuple[str, int], ...] = (("n", n), ("k", k))
     if view is None:
         plain, finished, sizes = "bmm", "baddbmm", (("batch", batch), ("m", m), *sizes)
-        options, apart, lie = _lying_batch(a, b)
+        options, apart, why = _lying_batch(a, b)
     else:
         plain, finished, sizes = "gemm", "linear", (("m", view[0].shape[0]), *sizes)
-        options, apart, lie = _lying(*view)
-    if lie:
-        return CallKind(call, "", sizes, dtype, (), flop, obstacle or lie)
+        options, apart, why = _lying(*view)
+    if why:
+        return CallKind(call, "", sizes, dtype, (), flop, obstacle or why)
     if adds(call) and not obstacle:
         op = expression_of(call, args, kwargs)
         if op:
@@ -150,24 +150,21 @@ Pairs = tuple[tuple[str, Any], ...]
 
 
 def _lying(a: Any, b: Any) -> tuple[Pairs, Pairs, str]:
-    """Return the options of how two matrices lie, how far rows lie apart, and why no kernel takes them so."""
+    """Return the options of how two matrices lie, how far rows lie apart, and why no kernel takes them."""
     orders, apart = _orders(a, b)
+    if len(orders) == 2:
+        return (("layout", orders),), apart, ""
     which = "ab"[bool(_lies(a)[0])]
-    lie = (
-        ""
-        if len(orders) == 2
-        else f"operand {which} is a part of a larger matrix that no tensor map can have"
-    )
-    return (("layout", orders),), apart, lie
+    return (), (), f"operand {which} is a part of a larger matrix that no tensor map can have"
 
 
 def _lying_batch(a: Any, b: Any) -> tuple[Pairs, Pairs, str]:
     """Return the same of the matrices of a batch."""
     orders, apart = _orders(a, b)
     shared = [each.stride(0) == 0 for each in (a, b)]
-    lie = "" if len(orders) == 2 and not all(shared) else f"matrices of a batch of {len(a)} that lie apart"
+    why = "" if len(orders) == 2 and not all(shared) else f"matrices of a batch of {len(a)} that lie apart"
     broadcast = "a" if shared[0] else "b" if shared[1] else "none"
-    return (("layout", orders), ("broadcast", broadcast)), apart, lie
+    return (("layout", orders), ("broadcast", broadcast)), apart, why
 
 
 def _grouped_kind(args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKind | None:

@@ -124,6 +124,7 @@ class JudgeArguments:
 
 
 def _judge(given: JudgeArguments) -> str:
+    """Return the body; processes begin before its import, with torch where what they compare with may need it."""
     if given.task and (given.candidate or given.rounds_folder):
         jailed = given.candidate.partition(":")[0].endswith(".py")
         ours = given.against and set(given.against) <= {"default", "none"} and not given.task.endswith(".py")
