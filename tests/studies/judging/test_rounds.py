@@ -327,3 +327,54 @@ def test_what_a_baseline_imports_from_beside_a_candidate_can_be_read_and_no_more
     readable = readable_for(kernel, candidate_kernel(kernel, str(tmp_path / "mine.py")), baselines)
     found = {str(path.relative_to(tmp_path)) for path in readable}
     assert found == {"mine.py", "right.py", "near.py", "far.py", "pack", "under.py"}
+
+
+def test_links_lead_nowhere(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither is what they lead to read into the folder, nor is it written over."""
+    secrets, mine = tmp_path / "secrets", cuda(folder, name="mine.cu")
+    secrets.mkdir()
+    (secrets / "key").write_text("key")
+    (folder / "more").symlink_to(secrets)
+    planted = folder / "judged" / content_digest(mine)[:16]
+    planted.mkdir(parents=True)
+    (planted / "mine.cu").symlink_to(secrets / "key")
+    place = os.open(folder, os.O_RDONLY)
+    for name in ("deep", *["a"] * 1200):
+        os.mkdir(name, dir_fd=place)
+        inner = os.open(name, os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+    (folder / "a\nmine.cu: right, faster.cu").write_text("none")
+    until(monkeypatch, folder, 4)
+    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    verdicts = {line["candidate"]["name"]: line["judged"] for line in log(folder)}
+    assert (verdicts["mine.cu"], verdicts["more"], verdicts["deep"]) == ("right", "refused", "refused")
+    assert (secrets / "key").read_text() == "key" and (planted / "mine.cu").read_bytes() == mine.read_bytes()
+    assert not list((folder / "judged").rglob("key"))
+    assert "mine.cu: right, faster.cu" not in said.err.splitlines()[0] and "a\\nmine" in said.err
+    (folder / "judge.jsonl").unlink()
+    (folder / "judge.jsonl").symlink_to(secrets / "key")
+    refused = judge(tmp_path / "task" / "scale.toml", "--rounds", folder, "--deadline", "1h")
+    assert refused.code == 2 and "move it away" in refused.err and (secrets / "key").read_text() == "key"
+
+
+def test_a_best_whose_copy_was_changed_is_none(
+    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = cuda(folder, name="a.cu")
+    answered = Rounds._answer
+
+    def answer(self: Rounds, path: Path, verdict: Verdict) -> None:
+        answered(self, path, verdict)
+        if path == first:
+            (folder / verdict.candidate.copy / "a.cu").write_text("slower")
+            cuda(folder, name="b.cu", block=128)
+
+    monkeypatch.setattr(Rounds, "_answer", answer)
+    until(monkeypatch, folder, 2)
+    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    assert json.loads((folder / "b.cu.verdict.json").read_text())["problems"][0]["modes"][0]["versus"] == []
+    assert json.loads((folder / "best.json").read_text())["candidate"]["name"] == "b.cu"

@@ -14,9 +14,11 @@ import hashlib
 import os
 import random
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from msgspec import structs
@@ -26,6 +28,7 @@ from tuner.core.files import whole_file
 from tuner.devices.isolated import expect_isolated
 from tuner.kernel.candidates import SUFFIXES, candidate_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.report.terminal import printable
 from tuner.studies.judging.isolation import COPIES
 from tuner.studies.judging.judge import INCUMBENT, Best, Judgement, candidate_record
 from tuner.studies.judging.report import headline
@@ -33,8 +36,8 @@ from tuner.studies.judging.verdict import CandidateRecord, Judged, Speed, Verdic
 
 LOG, BEST, ENDING = "judge.jsonl", "best.json", ".verdict.json"
 POLL_S = 0.2
-MOST_BYTES, MOST_FILES = 64 << 20, 256
-"""Of one candidate."""
+MOST_BYTES, MOST_FILES, MOST_ENTRIES = 64 << 20, 256, 1024
+"""Of one candidate; the last with its folders."""
 
 
 @dataclass
@@ -57,6 +60,8 @@ class Rounds:
     _seen: dict[str, str] = field(default_factory=dict)
     """What was judged or refused, by name: the state of its files."""
     _judged_contents: set[tuple[str, str]] = field(default_factory=set)
+    _copied_to: dict[str, tuple[Path, str]] = field(default_factory=dict)
+    """The copies, and the digests of what was copied."""
 
     def run(self, deadline_s: float, stop: Callable[[], bool] = lambda: False) -> Verdict | None:
         """Judge until the deadline, then the best once more; return the verdict about it, None where none was right.
@@ -93,8 +98,9 @@ class Rounds:
         """Remove the best of earlier rounds, and see that verdicts and copies can be written."""
         try:
             (self.folder / BEST).unlink(missing_ok=True)
-            (self.folder / LOG).open("ab").close()
+            os.close(self._open_log())
             (self.folder / COPIES).mkdir(exist_ok=True)
+            os.close(os.open(self.folder / COPIES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
         except OSError as error:
             raise UsageError(
                 f"{error.filename}: {error.strerror}", "rounds write there: move it away"
@@ -114,12 +120,15 @@ class Rounds:
         """Judge one candidate; whatever it does costs its own verdict alone."""
         name, content, refused = path.name, "", ""
         try:
-            content = content_digest(path)
+            files = contents_of(path)
+            content = digest_of(files)
             if (name, content) in self._judged_contents:
                 return
             self._judged_contents.add((name, content))
             copy = f"{COPIES}/{content[:16]}"
-            kernel = candidate_kernel(self.judgement.task.kernel, str(self._copied(path, self.folder / copy)))
+            place = self._copied(path, self.folder / copy, files)
+            self._copied_to[copy] = place if path.is_file() else self.folder / copy, content
+            kernel = candidate_kernel(self.judgement.task.kernel, str(place))
         except (KernelError, UsageError) as error:
             refused = str(error)
         except OSError as error:
@@ -129,6 +138,8 @@ class Rounds:
             self._answer(path, self.judgement.refusal(record, "unreadable", refused))
             return
         record = structs.replace(record, copy=copy)
+        while self.bests and not self._is_as_judged(self.bests[-1]):
+            self.bests.pop()
         verdict = self._judged(record, kernel, self.bests[-1] if self.bests else None)
         self._answer(path, verdict)
         if verdict.judged is Judged.FAILED:  # it says nothing of the candidate, which may come again
@@ -159,18 +170,32 @@ class Rounds:
         ]
         return not self.bests or (Speed.FASTER in against and Speed.SLOWER not in against)
 
-    def _copied(self, path: Path, copy: Path) -> Path:
+    def _is_as_judged(self, best: Best) -> bool:
+        """Return whether the copy of a best is still what it was; its author, or another's, may write to it, too."""
+        record = best.verdict.candidate
+        place, content = self._copied_to[record.copy]
+        with contextlib.suppress(OSError):
+            if content_digest(place) == content:
+                return True
+        self._say(f"{record.name} is not the best any more: its copy in {record.copy} has changed")
+        return False
+
+    def _copied(self, path: Path, copy: Path, files: dict[Path, bytes]) -> Path:
         """Return the candidate's file, of a copy: it may be overwritten while it is judged.
 
         Raises:
             UsageError: a folder has no candidate, or several.
             OSError: it cannot be copied.
         """
-        copy.mkdir(parents=True, exist_ok=True)
-        for file in files_of(path):
-            target = copy / (file.relative_to(path) if path.is_dir() else file.name)
+        if copy.is_symlink() or copy.is_file():
+            copy.unlink()
+        elif copy.exists():  # of earlier rounds, or what another has put there
+            shutil.rmtree(copy)
+        for name, content in files.items():
+            target = copy / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, target)
+            with target.open("xb") as file:  # does not follow links
+                file.write(content)
         if not path.is_dir():
             return copy / path.name
         found = [file for suffix in SUFFIXES for file in sorted(copy.glob(f"*{suffix}"))]
@@ -183,7 +208,7 @@ class Rounds:
 
     def _answer(self, path: Path, verdict: Verdict) -> None:
         """Write a verdict beside its candidate, and behind the log."""
-        self.judgement.say(headline(verdict))
+        self._say(headline(verdict))
         self._log(verdict)
         self._write(path.with_name(f"{path.name}{ENDING}"), verdict)
 
@@ -192,7 +217,9 @@ class Rounds:
         last: Verdict | None = None
         for best in reversed(self.bests):
             record = best.verdict.candidate
-            self.judgement.say(f"confirming {record.name}")
+            if not self._is_as_judged(best):
+                continue
+            self._say(f"confirming {record.name}")
             verdict = self._judged(record, best.kernel, None)
             self._log(verdict)
             if verdict.judged is Judged.RIGHT:
@@ -206,11 +233,18 @@ class Rounds:
             with whole_file(path, replace=True) as partial:
                 partial.write_bytes(verdict.to_json())
         except OSError as error:  # a folder has that name
-            self.judgement.say(f"the verdict is in {LOG} alone: {error.filename}: {error.strerror}")
+            self._say(f"the verdict is in {LOG} alone: {error.filename}: {error.strerror}")
 
     def _log(self, verdict: Verdict) -> None:
-        with (self.folder / LOG).open("ab") as log:
+        with os.fdopen(self._open_log(), "ab") as log:
             log.write(verdict.to_json(None))
+
+    def _open_log(self) -> int:
+        return os.open(self.folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+
+    def _say(self, text: str) -> None:
+        """Say a line: a file's name or a message may have ends of lines, behind which a verdict could be forged."""
+        self.judgement.say(printable(text))
 
 
 def files_of(path: Path) -> list[Path]:
@@ -219,13 +253,18 @@ def files_of(path: Path) -> list[Path]:
     Raises:
         OSError: they are too many, too large, or cannot be read.
     """
-    beside = path.with_name(f"{path.name}.launch")
-    files = sorted(path.rglob("*")) if path.is_dir() else [path, *([beside] if beside.is_file() else [])]
-    files = [file for file in files if file.is_file() and not file.is_symlink()]
-    if not files or len(files) > MOST_FILES or sum(file.stat().st_size for file in files) > MOST_BYTES:
+    whole, beside = path.is_dir() and not path.is_symlink(), path.with_name(f"{path.name}.launch")
+    try:
+        files = list(islice(path.rglob("*"), MOST_ENTRIES + 1)) if whole else [path, beside]
+    except RecursionError:
+        raise OSError(errno.ELOOP, "its folders are too deep") from None
+    plain = sorted(file for file in files if file.is_file() and not file.is_symlink())
+    size_bytes = sum(file.stat().st_size for file in plain)
+    none, most = not plain or (not whole and path not in plain), len(files) > MOST_ENTRIES
+    if none or most or len(plain) > MOST_FILES or size_bytes > MOST_BYTES:
         limits = f"{MOST_FILES} files and {MOST_BYTES >> 20} MiB are allowed"
         raise OSError(errno.EINVAL, f"it has no plain file, or too much: {limits}")
-    return files
+    return plain
 
 
 def state_of(path: Path) -> str:
@@ -237,15 +276,34 @@ def state_of(path: Path) -> str:
     return " ".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
 
 
-def content_digest(path: Path) -> str:
-    """Return the digest of a candidate's files with their names.
+def contents_of(path: Path) -> dict[Path, bytes]:
+    """Return the content of each file of a candidate, by its name within it.
 
     Raises:
-        OSError: they cannot be read.
+        OSError: they cannot be read, or have changed meanwhile.
     """
-    found = hashlib.sha256()
+    found: dict[Path, bytes] = {}
     for file in files_of(path):
-        name, content = file.relative_to(path if path.is_dir() else path.parent), file.read_bytes()
+        # What was a file when it was listed may be a link to another by now, or a pipe that never ends.
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise OSError(errno.EINVAL, f"{file.name} is no plain file")
+            content = opened.read(MOST_BYTES + 1)
+        found[file.relative_to(path if path.is_dir() else path.parent)] = content
+        if sum(map(len, found.values())) > MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it has more than {MOST_BYTES >> 20} MiB")
+    return found
+
+
+def digest_of(files: dict[Path, bytes]) -> str:
+    """Return the digest of a candidate's files with their names."""
+    found = hashlib.sha256()
+    for name, content in files.items():
         found.update(f"{os.fsencode(name)!r} {len(content)}\0".encode())
         found.update(content)
     return found.hexdigest()
+
+
+def content_digest(path: Path) -> str:
+    """Return the digest of a candidate's files; errors as of :func:`contents_of`."""
+    return digest_of(contents_of(path))
