@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -81,3 +82,12 @@ def test_what_is_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     found = [path for path in jail.libraries() if path.is_relative_to(tmp_path)]
     assert found == [target, checkout / "package"]
     assert [path for path in jail.installed() if path.is_relative_to(tmp_path)] == [target]
+
+
+def test_nothing_is_imported_from_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command may begin in a folder of candidates, and one of them have the name of a library that is not there."""
+    (tmp_path / "cupy_planted.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with jail.installed_only():
+        assert not importlib.util.find_spec("cupy_planted") and importlib.util.find_spec("numpy")
+    assert importlib.util.find_spec("cupy_planted")

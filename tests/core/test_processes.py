@@ -69,6 +69,18 @@ while (message := pipe.receive()) is not None:
 """
 
 
+def test_files_where_a_command_begins_do_not_take_the_place_of_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "msgspec.py").write_text("raise SystemExit('of others')")
+    child = child_of(tmp_path, monkeypatch, "ParentPipe(ANYTHING).send({'said': 'mine'})")
+    try:
+        assert child.receive(100.0) == {"said": "mine"}
+    finally:
+        child.kill()
+
+
 def test_typed_messages_arrive_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also numbers that JSON has no form for, NumPy's, and paths that are not text."""
     child = child_of(tmp_path, monkeypatch, MIRROR, TYPED)

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 import signal
 import struct
@@ -199,7 +200,8 @@ class FakeWorker:
     def pace(self, fault: str, time_ns: float) -> None:
         if len(sys.argv) > 4 and fault != "idle":
             took_s = 1e-9 * time_ns * (30.0 if fault == "slowpoke" else 0.5)
-            while (asked := cast("Paced", self.ask(Pace(time_ns)))).launches:
+            said_ns = math.nan if fault == "timeless" else time_ns
+            while (asked := cast("Paced", self.ask(Pace(said_ns)))).launches:
                 time.sleep(asked.calls * asked.launches * took_s)
 
     def setup(self, request: Setup) -> SetupDone | Failed:
@@ -260,6 +262,8 @@ class FakeWorker:
         if fault.startswith("sticky"):
             error = f"CUDA_ERROR ({fault.removeprefix('sticky')})"
             return Measured(Measurement(Status.MEMORY_FAULT, error=error), dying=True)
+        if fault == "long":
+            self.pipe.send(GpuTaken("x" * (5 << 20)))
         self.show(fault, 1 if request.verify_only else 2)
         if not request.verify_only:
             self.pace(fault, time_of(candidate))
@@ -274,7 +278,9 @@ class FakeWorker:
             verification = Verification(status.ranked, checked=status is not Status.UNVERIFIED, message=error)
             samples = samples_of(time_of(candidate), 12)
             measurement = replace(measurement, samples_ns=samples, verification=verification)
-        return Measured(measurement, (began, time.monotonic()))
+        if fault == "numberless":
+            measurement = replace(measurement, samples_ns=())
+        return Measured(measurement, (math.nan if fault == "dateless" else began, time.monotonic()))
 
     def misbehave(self, fault: str) -> None:
         if fault in ("hang", "compiling"):
@@ -307,6 +313,13 @@ class FakeWorker:
             if candidate and fault_of(contestant.candidate) == "coldonly":
                 times[-1] *= 10.0 if request.mode else 0.1
         groups = tuple(samples_of(time_ns, request.samples) for time_ns in times)
+        faults = {
+            fault_of(one.candidate) for one in request.contestants if isinstance(one, CandidateContestant)
+        }
+        if "another" in faults:
+            return RaceFailed("it is none of these", 99)
+        if "raceless" in faults:
+            groups = ((0.0,),)
         return Raced((groups,) * request.rounds, (), (True,) * len(times), (1.9e9,) * len(times))
 
     def misbehave_in_race(self, fault: str, others: int) -> None:

@@ -162,6 +162,17 @@ def installed() -> Iterator[Path]:
             yield entry
 
 
+@contextlib.contextmanager
+def installed_only() -> Iterator[None]:
+    """Have nothing else imported: where a command begins, there may lie what a process is locked in for."""
+    before, known = sys.path[:], list(installed())
+    sys.path[:] = [one for one in before if any(map(Path(one).is_relative_to, known))]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
 def libraries() -> Iterator[Path]:
     """Yield folders and modules from which Python imports, but not what else lies beside them in a checkout."""
     whole = list(installed())

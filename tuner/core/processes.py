@@ -92,6 +92,8 @@ class Child(Generic[Request, Reply]):
 
     def __init__(self, module: str, channel: Channel[Request, Reply], arguments: Sequence[str] = ()) -> None:
         self._channel = channel
+        self.most_bytes = MAX_MESSAGE_BYTES
+        """Of a message that it may send."""
         self._printed = _Printed()
         try:
             self._process = subprocess.Popen(
@@ -103,7 +105,7 @@ class Child(Generic[Request, Reply]):
                 env={
                     **ONE_BLAS_THREAD,
                     **os.environ,
-                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                    "PYTHONPATH": os.pathsep.join(sorted(filter(None, sys.path), key=_is_here)),
                 },
             )
         finally:
@@ -166,7 +168,7 @@ class Child(Generic[Request, Reply]):
         if len(self._buffer) < 4:
             return None
         (length,) = struct.unpack_from("<I", self._buffer)
-        if length > MAX_MESSAGE_BYTES:
+        if length > self.most_bytes:
             raise self._nonsense(f"a message of {length} bytes")
         if len(self._buffer) < 4 + length:
             return None
@@ -235,6 +237,14 @@ def ask_once(
         return child.receive(deadline_s)
     finally:
         child.kill()
+
+
+def _is_here(folder: str) -> bool:
+    """Return whether that is the working folder, in which names of libraries may be those of other files."""
+    try:
+        return Path(folder).samefile(os.curdir)
+    except OSError:
+        return False
 
 
 def _framed(data: bytes) -> bytes:

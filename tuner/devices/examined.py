@@ -7,6 +7,7 @@ know. Batches of launches, as many as are drawn here, are timed by the clock of 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import secrets
 import statistics
@@ -29,6 +30,7 @@ from tuner.children.measuring import (
     LockIn,
     Measure,
     Measured,
+    MeasuringRequest,
     Pace,
     Question,
     Race,
@@ -49,6 +51,9 @@ from tuner.kernel.batching import Batch
 
 MOST_S, MOST_QUESTIONS = 1800.0, 2000
 """For one request: such a process says itself how long a step may take, and time stands still while it asks."""
+MOST_BYTES = 4 << 20
+"""Of a message: as objects its numbers take some ten times as much."""
+NONSENSE = "the measuring process was killed after nonsense: numbers that cannot be"
 
 
 @dataclass
@@ -161,6 +166,7 @@ class ExaminedGuard(Guard):
     # -- from the process ------------------------------------------------------------------------------------------
 
     def _greet(self, child: MeasuringChild) -> None:
+        child.most_bytes = MOST_BYTES
         try:
             child.send(self._lock.result())
         except CancelledError:
@@ -205,6 +211,8 @@ class ExaminedGuard(Guard):
 
     def _told(self, question: Question, seen: _Seen) -> Told | Unanswered:
         if isinstance(question, Pace):
+            if not _are_times([question.time_ns]):
+                return Unanswered(Status.WORKER_DIED, NONSENSE)
             if self._pacing is None or self._paces is not seen.of:
                 self._pacing, self._paces = Pacing(question.time_ns), seen.of
             return self._pacing.next()
@@ -222,6 +230,9 @@ class ExaminedGuard(Guard):
         return Unanswered(Status.UNVERIFIED, f"nothing says what is right: {answer.error}")
 
     def _pass_on(self, answer: Answer) -> None:
+        if self._started and not _can_be(answer, self._in_flight[0].request):
+            self._bury(Status.WORKER_DIED, NONSENSE)
+            return
         super()._pass_on(self._held(answer, self._seen) if self._started and self._seen else answer)
 
     def _held(self, answer: Answer, seen: _Seen) -> Answer:
@@ -265,3 +276,27 @@ class ExaminedGuard(Guard):
         assert self._gpu is not None and self._full is not None
         error = self._pacing.objection(statistics.median(times_ns), self._full.problem.tensors, self._gpu)
         return (Status.CLOCK_MISMATCH, error) if error else (Status.OK, "")
+
+
+def _can_be(answer: Answer, request: MeasuringRequest) -> bool:
+    """Return whether an answer's numbers can be those of what was asked for; all that follows takes them for that."""
+    match answer, request:
+        case Measured(measurement=measured, span=span), Measure():
+            timed = measured.status.ranked and not request.verify_only
+            numbers = *(span or ()), answer.refined_s, answer.reference_ns or 0.0, measured.measure_s
+            known = all(map(math.isfinite, (*numbers, measured.sm_clock_hz)))
+            return known and _are_times(measured.samples_ns, least=int(timed))
+        case Raced(rounds=rounds), Race(contestants=contestants):
+            counts = {len(one) for one in (*rounds, answer.verified, answer.sm_clock_hz) if one}
+            known = len(rounds) == request.rounds and counts == {len(contestants)} and all(rounds)
+            known = known and len(answer.verified) > 0
+            return known and all(_are_times(group) for groups in rounds for group in groups)
+        case RaceFailed(contestant=index), Race(contestants=contestants):
+            return 0 <= index < len(contestants)
+        case SetupDone(reference_ns=reference_ns), _:
+            return math.isfinite(reference_ns)
+    return True
+
+
+def _are_times(times_ns: Sequence[float], least: int = 1) -> bool:
+    return len(times_ns) >= least and all(0.0 < time_ns < math.inf for time_ns in times_ns)

@@ -348,8 +348,9 @@ def main() -> None:
     if jailed:
         own, exchange = jailed
         jail.keep_caches_in(own)
-        for library in ("torch", "cupy"):  # takes seconds, and needs nothing of the candidate
-            library_version(library)
+        with jail.installed_only():
+            for library in ("torch", "cupy"):  # takes seconds, and needs nothing of the candidate
+                library_version(library)
         gc.freeze()  # what has been imported stays; older releases of torch collect garbage at each capture
         lock = head.lock()
         if lock is None:

@@ -158,6 +158,12 @@ def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
         ("brake", "tampers", "default takes"),
         ("curious", "hang", "keeps the referee waiting"),
         ("slow", "hang", "keeps the referee waiting"),
+        ("numberless", "worker_died", "numbers that cannot be"),
+        ("dateless", "worker_died", "numbers that cannot be"),
+        ("timeless", "worker_died", "numbers that cannot be"),
+        ("raceless", "unstable", "numbers that cannot be"),
+        ("another", "unstable", "numbers that cannot be"),
+        ("long", "worker_died", "a message of"),
     ],
 )
 def test_what_a_locked_in_process_says_is_held_against_what_is_seen_outside_of_it(

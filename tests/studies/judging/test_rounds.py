@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -349,7 +350,10 @@ def test_links_lead_nowhere(
     os.close(place)
     (folder / "a\nmine.cu: right, faster.cu").write_text("none")
     until(monkeypatch, folder, 4)
-    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    try:
+        said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    finally:
+        subprocess.run(["rm", "-rf", folder / "deep"], check=True)  # Python's own way is not deep enough
     verdicts = {line["candidate"]["name"]: line["judged"] for line in log(folder)}
     assert (verdicts["mine.cu"], verdicts["more"], verdicts["deep"]) == ("right", "refused", "refused")
     assert (secrets / "key").read_text() == "key" and (planted / "mine.cu").read_bytes() == mine.read_bytes()

@@ -131,6 +131,8 @@ class Rounds:
             kernel = candidate_kernel(self.judgement.task.kernel, str(place))
         except (KernelError, UsageError) as error:
             refused = str(error)
+        except RecursionError:  # of folders in place of its copy
+            refused = f"its place in {COPIES} cannot be cleared"
         except OSError as error:
             refused = error.strerror or str(error)
         record = candidate_record(name, content)
