@@ -72,6 +72,7 @@ while (message := pipe.receive()) is not None:
 def test_files_where_a_command_begins_do_not_take_the_place_of_libraries(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(NO_FORK, "1")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "msgspec.py").write_text("raise SystemExit('of others')")
     child = child_of(tmp_path, monkeypatch, "ParentPipe(ANYTHING).send({'said': 'mine'})")

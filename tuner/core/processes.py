@@ -242,7 +242,7 @@ def ask_once(
 def _is_here(folder: str) -> bool:
     """Return whether that is the working folder, in which names of libraries may be those of other files."""
     try:
-        return Path(folder).samefile(os.curdir)
+        return Path(folder).samefile(os.curdir) and not Path(__file__).is_relative_to(folder)
     except OSError:
         return False
 
