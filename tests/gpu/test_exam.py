@@ -75,6 +75,7 @@ ATTACKS = {
     "another_limit.py": "tampers",
     "searches_objects.py": "tampers",
     "looks_up_the_stack.py": "tampers",
+    "compiles_as_a_library.py": "tampers",
     "works_in_a_thread.py": "tampers",
     "side_stream.py": "wrong_result launch_error wrong_after_timing",
     "lazy.py": "launch_error",

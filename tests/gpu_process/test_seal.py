@@ -199,12 +199,16 @@ logging.getLogger("a").warning("whose place logging looks up")
 print(other.broken())
 gc.get_objects()
 print(other.broken())
+third = Seal()
+exec(compile("gc.get_objects()", logging.__file__, "exec"))
+print(third.broken())
 """
 
 
 def test_a_search_among_all_objects(forked_children: None) -> None:
     done = subprocess.run([sys.executable, "-c", SEARCHES], capture_output=True, text=True, check=True)
-    frames, logged, objects = done.stdout.split("\n")[:3]
+    frames, logged, objects, disguised = done.stdout.split("\n")[:4]
     assert "currentframe" in frames or "_getframe" in frames
     assert logged == ""
     assert "gc.get_objects" in objects
+    assert "under the name of a library's file" in disguised

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,8 @@ SEARCHES = (
     "sys._current_exceptions", "sys.settrace", "sys.setprofile",
 )  # fmt: skip
 """Audit events by which objects are found that nothing names."""
+DISGUISES = "compile", "code.__new__"
+"""Audit events of new code, whose second argument is the file that it is said to be from."""
 SETTINGS = (
     "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
     "backends.cudnn.enabled", "backends.cuda.flash_sdp_enabled", "backends.cuda.mem_efficient_sdp_enabled",
@@ -92,17 +95,25 @@ class Seal:
                 return f"it changes torch's {name}"
         return self._thread()
 
-    def _hear(self, event: str, _: Any) -> None:
-        """Note that code of no library itself asks for frames or all objects, among which the harness's are."""
-        if event not in SEARCHES or self._looking:
+    def _hear(self, event: str, given: Any) -> None:
+        """Note that code of no library itself asks for frames or all objects, among which the harness's are.
+
+        Nor may it make code that is said to be a library's.
+        """
+        if (event not in SEARCHES and event not in DISGUISES) or self._looking:
             return
         self._looking = True
         try:
             frame = sys._getframe(1)
             while frame.f_back is not None and frame.f_code.co_filename == inspect.__file__:
                 frame = frame.f_back
-            if not _of_a_library(frame.f_code.co_filename):
-                self._searched = f"{frame.f_code.co_name} asks for {event}, which shows the harness"
+            if _of_a_library(frame.f_code.co_filename):
+                return
+            name = frame.f_code.co_name
+            if event in SEARCHES:
+                self._searched = f"{name} asks for {event}, which shows the harness"
+            elif given[1] is not None and _of_a_library(os.fsdecode(given[1])):
+                self._searched = f"{name} makes code under the name of a library's file"
         finally:
             self._looking = False
 
