@@ -301,13 +301,10 @@ def test_files_that_change_places_are_another_candidate(tmp_path: Path) -> None:
 
 def test_the_function_of_a_kernels_file_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def twice(x, y): ...\n")
-    (tmp_path / "golden.npy").touch()
-    calls = '[variants.mine]\ncall = "mine.py:twice"\n[variants.spy]\ncall = "golden.npy:twice"\n'
-    (tmp_path / "mine.toml").write_text(calls)
+    (tmp_path / "mine.toml").write_text('[variants.mine]\ncall = "mine.py:twice"\n')
     kernel = load_kernel(str(task(tmp_path / "task")))
     readable = readable_for(kernel, candidate_kernel(kernel, str(tmp_path / "mine.toml")), ())
     assert {tmp_path / "mine.py", tmp_path / "mine.toml"} <= set(readable)
-    assert tmp_path / "golden.npy" not in readable
 
 
 def test_what_a_baseline_imports_from_beside_a_candidate_can_be_read_and_no_more(tmp_path: Path) -> None:

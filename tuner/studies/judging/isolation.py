@@ -24,7 +24,6 @@ def readable_for(task: KernelSpec, candidate: KernelSpec, baselines: Iterable[Ba
     files += [model] if model.is_file() else []
     files += [one for file in files for one in imported(file)]
     calls = [variant.call.file for variant in candidate.variants.values() if variant.call]
-    calls = [file for file in calls if file.suffix == ".py"]  # no other can be run: it may be what is right
     owned = [own.parent] if own.parent.parent.name == COPIES else [own, *calls]
     return [*owned, *files]
 
