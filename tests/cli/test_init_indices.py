@@ -154,6 +154,23 @@ def test_kernels_that_macros_make_are_found(capsys: pytest.CaptureFixture[str]) 
     assert said.code == 0 and said.out == "kernel.toml: larger_all(x, y, n); tuned: block_size\n"
 
 
+@pytest.mark.parametrize("fixed", ["constexpr int THREADS = 128;", "#define THREADS 128"])
+def test_a_loop_by_a_fixed_number_has_so_many_threads_and_rows_are_those_passed(
+    fixed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, said = init(
+        capsys,
+        f"""{fixed}
+        __global__ void halved(const float* x, float* y, int rows, int columns) {{
+            const float* row = x + (size_t)blockIdx.x * columns;
+            for (int i = threadIdx.x; i < columns; i += THREADS) y[blockIdx.x * columns + i] = row[i] / 2;
+        }}""",
+    )
+    assert shapes(data) == {"x": "rows columns input", "y": "rows columns output"}
+    assert (launch(data)["grid"], launch(data)["block"]) == (["rows"], ["128"])
+    assert "a guess" not in said.err and set(data["problem"]["sizes"]) == {"rows", "columns"}
+
+
 def test_the_default_fits_in_shared_memory(capsys: pytest.CaptureFixture[str]) -> None:
     data, _ = init(
         capsys,

@@ -38,8 +38,10 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
         variables = [name for name in values if _of(values[name], block) and name not in use.aliases]
         compared = "|".join(variables) or f"index_{axis}"  # as one is called that is written out
         row = any(_sizes(index, block, use) for index in starts[axis])
+        passed = [size for size in names.in_order(use.sizes) if not use.depends_on(size)]
         if not variables and not any_number and all(_counts(index, block, use) for index in starts[axis]):
-            found[block] = _new(names, "rows", "blocks", f"rows_{axis}")
+            free = [size for size in passed if row and size not in found.values()]
+            found[block] = free[0] if free else _new(names, "rows", "blocks", f"rows_{axis}")
         elif any(map(use.bound, variables)):
             if any_number and any((block,) in index for index in starts[axis]):
                 given = Given(
@@ -50,7 +52,6 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
             variables or any({block, f"blockDim_{axis}"} <= {*one} for index in starts[axis] for one in index)
         ) and not re.search(rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b", use.code):
             lengths = [size for index in starts[axis] for size in _length(index, block, use)]
-            passed = [size for size in names.in_order(use.sizes) if not use.depends_on(size)]
             known = [size for size in (*lengths, *passed) if size not in found.values()]
             if not known and len(axes) > 1 and not row:
                 return {}

@@ -25,7 +25,7 @@ from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.tree import extents_of, head_of, names_in, text_of, walk
 from tuner.kernel.source.types import CType, Parameter, base_of, vector_of
-from tuner.kernel.source.use import AXES, CodeUse, numbers_of
+from tuner.kernel.source.use import AXES, CodeUse, number_of, numbers_of
 from tuner.kernel.toml.table import is_name
 from tuner.runtime.dtypes import ITEMSIZE
 
@@ -223,7 +223,7 @@ class LaunchGuess:
         threads = self._use.divided(axis)
         in_file = [self._names.renamed.get(name, name) for name in names]
         choices = [name for name in in_file if name in self._names.found]
-        step = self._names.renamed.get(name := _stepped(self._use, axis), name)
+        step = self._names.renamed.get(stepped := _stepped(self._use, axis), stepped)
         if f"blockDim_{axis}" not in names and step in self._names.found:
             for tile in choices if step not in choices else ():
                 self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
@@ -243,6 +243,9 @@ class LaunchGuess:
         asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
         if called is not None and not (asks and called.isdecimal()):
             return called  # of a kernel that does not ask for it, another size may not be right
+        fixed = number_of(stepped, numbers_of(self._names.source, self._names.found)) if stepped else None
+        if fixed and fixed <= 1024 and not self._use.uses(f"blockDim.{axis}"):
+            return str(fixed)
         fitting = ("block_size", "threads") if self._axes() == 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
         self._names.found[name] = int(called) if called and int(called) else None
