@@ -16,12 +16,14 @@ from tuner.core import jail
 ALLOWED = (
     "read its file", "write in its folder", "look up a file", "run a program", "compile", "caches",
     "change the shared file", "signal itself", "write to its entries",
+    "a pair of sockets", "a socket", "command of the parent",
 )  # fmt: skip
 BY = {
     "files": ("list the folder of it", "read a secret", "list other folders", "write beside", "change its file",
               "remove a file", "remove the shared file", "write to the parent's", "environment of the parent",
               "memory of the parent"),
-    "network": ("TCP", "UDP", "connect to a socket", "fork", "leave the group", "signal the parent", "signal the group",
+    "network": ("datagrams", "raw datagrams", "a pair for datagrams",
+                "TCP", "UDP", "connect to a socket", "fork", "leave the group", "signal the parent", "signal the group",
                 "signal all", "signal the parent's thread", "signal the parent's first thread", "queue a signal",
                 "queue a signal to a thread", "signal by a folder", "have the parent signalled", "limit the parent"),
     "rights": ("write to a file of another owner",),

@@ -48,18 +48,18 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _FILTER = 38, 22, 2
 
 _SYSCALLS = {
     "x86_64": (
-        (0xC000003E, 41, 56, 302, 72, 16),
+        (0xC000003E, 41, 53, 56, 302, 72, 16),
         (62, 200, 234, 129, 297),
         (42, 101, 310, 311, 109, 112, 57, 165, 166, 272, 308, 321, 298, 250, 248),
     ),
     "aarch64": (
-        (0xC00000B7, 198, 220, 261, 25, 29),
+        (0xC00000B7, 198, 199, 220, 261, 25, 29),
         (129, 130, 131, 138, 240),
         (203, 117, 270, 271, 154, 157, 40, 39, 97, 268, 280, 241, 219, 217),
     ),
 }
-"""AUDIT_ARCH, socket, clone, prlimit64, fcntl, ioctl; kill, tkill, tgkill, rt_sigqueueinfo, rt_tgsigqueueinfo; what
-always fails: connect, ptrace, process_vm_readv and _writev, setpgid and setsid (the whole group is killed in the end),
+"""AUDIT_ARCH, socket, socketpair, clone, prlimit64, fcntl, ioctl; kill, tkill, tgkill, rt_sigqueueinfo,
+rt_tgsigqueueinfo; what always fails: connect, ptrace, process_vm_readv and _writev, setpgid and setsid (the whole group is killed in the end),
 fork, mount, umount, unshare, setns, bpf, perf_event_open, keys."""
 _EVERYWHERE = 424, 425, 434, 438, 440
 """pidfd_send_signal, which takes a folder of ``/proc``, io_uring_setup, which can open sockets, pidfd_open,
@@ -69,6 +69,8 @@ _OWNERS = 8, 10, 15
 _ASKED = 0x8901, 0x8902, 0x5412
 """FIOSETOWN and SIOCSPGRP, the same of sockets; TIOCSTI, which types on the user's terminal."""
 _CLONE3, _CLONE_VM, _AF_UNIX = 435, 0x100, 1
+_CONNECTED = tuple(kind | flags for kind in (1, 5) for flags in (0, 0x800, 0x80000, 0x80800))
+"""SOCK_STREAM and SOCK_SEQPACKET; others send to an address without a connect, such as that of the system's log."""
 _LOAD, _EQUAL, _ABOVE, _BITS, _RETURN, _X32 = 0x20, 0x15, 0x35, 0x45, 0x06, 1 << 30
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _EPERM, _ENOSYS, _EACCES = 1, 38, 13
@@ -238,7 +240,8 @@ def _seccomp(libc: ctypes.CDLL) -> Iterator[str]:
     if platform.machine() not in _SYSCALLS:
         yield f"network, forks, signals to other processes (no filter for {platform.machine()})"
         return
-    (architecture, socket, clone, limit, fcntl, ioctl), signals, denied = _SYSCALLS[platform.machine()]
+    own_calls, signals, denied = _SYSCALLS[platform.machine()]
+    architecture, socket, socketpair, clone, limit, fcntl, ioctl = own_calls
     own = os.getpid()
     code = [
         (_LOAD, 0, 0, 4),  # the architecture; another one's calls have other numbers
@@ -250,6 +253,7 @@ def _seccomp(libc: ctypes.CDLL) -> Iterator[str]:
         (_EQUAL, 0, 1, _CLONE3),  # whose flags are in memory: the C library takes clone instead
         (_RETURN, 0, 0, _ERRNO | _ENOSYS),
         *_refused((*denied, *_EVERYWHERE)),
+        *(step for number in (socket, socketpair) for step in _refused_unless(number, 1, _CONNECTED)),
         *_branch(socket, 0, (_AF_UNIX,), _ALLOW, _ERRNO | _EACCES),
         *(step for number in signals for step in _branch(number, 0, (own,), _ALLOW, _ERRNO | _EPERM)),
         *_branch(limit, 0, (0, own), _ALLOW, _ERRNO | _EPERM),
@@ -279,6 +283,15 @@ def _branch(number: int, argument: int, values: Sequence[int], among: int, else_
     yield from ((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values))
     yield (_RETURN, 0, 0, else_)
     yield (_RETURN, 0, 0, among)
+
+
+def _refused_unless(number: int, argument: int, values: Sequence[int]) -> Iterator[Step]:
+    """Refuse a call unless an argument is among some values; then what follows decides."""
+    yield (_EQUAL, 0, len(values) + 3, number)
+    yield (_LOAD, 0, 0, 16 + 8 * argument)
+    yield from ((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values))
+    yield (_RETURN, 0, 0, _ERRNO | _EACCES)
+    yield (_LOAD, 0, 0, 0)
 
 
 def _refused(numbers: Sequence[int]) -> Iterator[Step]:
