@@ -59,8 +59,8 @@ _SYSCALLS = {
     ),
 }
 """AUDIT_ARCH, socket, socketpair, clone, prlimit64, fcntl, ioctl; kill, tkill, tgkill, rt_sigqueueinfo,
-rt_tgsigqueueinfo; what always fails: connect, ptrace, process_vm_readv and _writev, setpgid and setsid (the whole group is killed in the end),
-fork, mount, umount, unshare, setns, bpf, perf_event_open, keys."""
+rt_tgsigqueueinfo; what always fails: connect, ptrace, process_vm_readv and _writev, setpgid and setsid (the whole group
+is killed in the end), fork, mount, umount, unshare, setns, bpf, perf_event_open, keys."""
 _EVERYWHERE = 424, 425, 434, 438, 440
 """pidfd_send_signal, which takes a folder of ``/proc``, io_uring_setup, which can open sockets, pidfd_open,
 pidfd_getfd, process_madvise."""
