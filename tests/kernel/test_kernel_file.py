@@ -17,6 +17,7 @@ from tuner.kernel.reference import settle_reference
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import CallSpec, KernelSpec, StepSpec
+from tuner.kernel.toml.table import is_name, name_for
 from tuner.tuning.accuracy import truth_of
 
 
@@ -31,6 +32,13 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     small = kernel.problem(preset="small")
     assert (small.sizes, small.dtypes["output"], small.options) == ({"n": 16}, "float16", {"order": "down"})
     assert kernel.problem(sizes={"n": 7}, dtypes={"": "float16"}, preset="small").sizes == {"n": 7}
+
+
+@pytest.mark.parametrize(
+    ("written", "name"), [("3d-stencil", "_3d_stencil_"), ("(0.02)", "_0_02_"), ("int", "int_")]
+)
+def test_what_no_file_may_have_as_a_name_gets_one(written: str, name: str) -> None:
+    assert name_for(written) == name and is_name(name)
 
 
 def test_a_dtype_that_follows_another_may_be_chosen(tmp_path: Path) -> None:

@@ -187,9 +187,10 @@ def is_name(name: str) -> bool:
 
 
 def name_for(name: str, taken: Collection[str] = ()) -> str:
-    """Return what a kernel's file may call something that C calls so: the same, or a name with ``_`` behind."""
+    """Return what a kernel's file may call something that C calls so: the same, or a name with ``_`` around it."""
     if not is_name(name):
         name = re.sub(r"\W", "_", name[:50], flags=re.ASCII).strip("_") + "_"
+        name = "_" * name[0].isdigit() + name
     while not is_name(name) or name in taken:
         name += "_"
     return name
