@@ -166,3 +166,41 @@ def test_the_examples_need_no_edit(name: str, capsys: pytest.CaptureFixture[str]
     assert "TODO:" not in Path("kernel.toml").read_text()
     said = said_by(capsys, "check", "kernel.toml", "--configurations", "1", "--cc", "90")
     assert said.code == 0, said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("parameters", "code", "line", "words"),
+    [
+        ("const char* x, int* y", "int seen[9]; seen[x[i]]++; y[i] = seen[i % 9];", "x", "are indices"),
+        ("long* x", "long next; next = x[i]; x[i] = x[next >> 8];", "x", "are indices"),
+        ("const int* x, float* y", "y[i] /= (float)x[i];", "x", "divides by its elements"),
+        ("const float* x, float* y", "const float v = x[i]; y[i] = logf(v);", "x", "root or logarithm"),
+        ("const float* x, float* y", "y[i] = sqrtf(x[i] * x[i]);", "x", ""),
+        ("const float* x, const int* at, float* y", "const float v = x[at[i]]; y[i] = v / 3;", "at", ""),
+    ],
+)
+def test_inputs_that_not_all_values_suit_are_marked(
+    parameters: str, code: str, line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index = "const int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
+    init(capsys, f"__global__ void k({parameters}, int n) {{ {index} {code} }}")
+    lines = Path("kernel.toml").read_text().splitlines()
+    (at,) = (number for number, one in enumerate(lines) if one.startswith(f"{line} = "))
+    marked = "\n".join(one for one in lines[at - 1 : at + 1] if "TODO" in one)
+    assert words in marked if words else not marked
+
+
+def test_a_shape_that_a_passed_step_decides_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = init(
+        capsys,
+        """__global__ void thin(const float* x, float* y, int step, int wide, int rows, int cols) {
+            const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+            if (c >= cols || r >= rows) return;
+            const int begin = step * c;
+            float sum = 0;
+            for (int k = 0; k < wide; ++k) sum += x[r * wide + begin + k];
+            y[r * cols + c] = sum;
+        }
+        int main() { int step = 2; thin<<<grid, block>>>(x, y, step, wide, rows, cols); }""",
+    )
+    assert "multiples of a number that the kernel is passed" in Path("kernel.toml").read_text(), printed

@@ -11,8 +11,8 @@ from typing import Any
 from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
 from tuner.kernel.source.accesses import Use
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
-from tuner.kernel.source.expressions import expression_text, plus, python_text, sum_of, sum_text
-from tuner.kernel.source.extents import most_of, of_one_block, row_lengths, unbounded
+from tuner.kernel.source.expressions import Sum, expression_text, plus, python_text, sum_of, sum_text
+from tuner.kernel.source.extents import most_of, of_one_block, row_lengths, unbounded, values_asked
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
@@ -311,6 +311,8 @@ class _Tensors:
             shape, note = self._guessed(use, shape, left)
         elif self._use.again & {name for index in use.indices for product in index for name in product}:
             note = "the shape: an index is set more than once"
+        elif any(self._strided(index) for index in use.indices):
+            note = "the shape: its indices are multiples of a number that the kernel is passed"
         extents = [self._names.text(expression_text(python_text(str(extent))) or "1") for extent in shape]
         lanes = one.type.lanes
         if lanes > 1:
@@ -332,6 +334,18 @@ class _Tensors:
         gap = bool(note or words) or more.endswith("?")
         note = "; ".join(filter(None, (note, more, words)))
         return TensorDraft(extents, self._names.dtype(one.type) or "float32", role, init, note, gap)
+
+    def _strided(self, index: Sum) -> bool:
+        """Return whether an index has multiples of a passed number that is not known to be a row's length."""
+        given = {
+            one.name: self._names.scalars.get(self._names.named(one.name)) for one in self._names.numbers
+        }
+        passed = {
+            name for name, one in given.items() if isinstance(one, Given) or (one and isinstance(one[1], int))
+        }
+        trees = [self._use.begins.get(part) for product in index for part in product]
+        sums = (index, *(sum_of(tree, self._use.first) or {} for tree in trees if tree is not None))
+        return any(len(one) > 1 and passed.intersection(one) for terms in sums for one in terms)
 
     def _guessed(self, use: Use, shape: list[str | None], left: list[str]) -> tuple[list[str | None], str]:
         """Return a shape of which the code does not show all, and what to say about it."""
@@ -365,17 +379,19 @@ class _Tensors:
     def _role_of(self, one: Parameter, use: Use) -> tuple[str, Any, str]:
         """Return role, init and a note of an array."""
         init: Any = None
+        dtype = DTYPES.get(str(self._names.dtype(one.type)))
+        whole = dtype is not None and dtype.whole
+        asked = "" if use.limits else values_asked(self._use, one.name, whole=whole)
         if one.type.const or not (use.written or use.added or use.passed):
-            dtype = DTYPES.get(str(self._names.dtype(one.type)))
-            ranges = dtype is not None and dtype.whole and _bounds_loops(self._use, one.name)
-            return "input", init, "its elements bound a loop: is its init right?" if ranges else ""
+            ranges = whole and _bounds_loops(self._use, one.name)
+            return "input", init, "its elements bound a loop: is its init right?" if ranges else asked
         if use.passed:
             return "inout", init, "a function gets it: is it input, output or inout?"
         atomic = re.search(rf"\batomic\w+\(\W*{one.name}\b", self._use.code)
         if use.added and (atomic or not use.indices):
             return "inout", "zeros", "added to"
         if use.read or one.name in self._names.structs:
-            return "inout", init, ""
+            return "inout", init, asked
         if not use.whole:
             return "inout", "zeros", "not every element is written: the others stay zero"
         return "output", None, ""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from tuner.kernel.draft import Given
 from tuner.kernel.source.expressions import Product, Sum, names_of, sum_of
 from tuner.kernel.source.names import SourceNames, is_stride
 from tuner.kernel.source.tree import names_in, text_of, walk
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
 
 THREADS = 256
 """The default of a block's, where it is the only one and nothing says how many it has."""
@@ -167,3 +171,40 @@ def _kept(use: CodeUse) -> Iterator[tuple[str, int]]:
         extent, index = extents.get(text_of(one.children[0])), use.sum(one.named_children[-1])
         if extent is not None and set(extent) == {()} and index is not None and list(index.values()) == [1]:
             yield from ((name, extent[()]) for (name, *others) in filter(None, index) if not others)
+
+
+def values_asked(use: CodeUse, name: str, *, whole: bool) -> str:
+    """Return what the code does with an array's elements that allows only some values; empty for nothing.
+
+    Args:
+        use: what the code does.
+        name: the array's.
+        whole: whether its elements are whole numbers: a random one of these may well be 0.
+    """
+    held = {name}
+    for one in walk(use.body, "init_declarator", "assignment_expression"):
+        if one.children[0].type == "identifier" and held.intersection(_values_in(one.children[-1])):
+            held.add(text_of(one.children[0]))
+    for one in walk(use.body, "subscript_expression") if whole else ():
+        if held.intersection(_values_in(one.children[-1])):
+            return "its elements are indices: is its init right?"
+    for one in walk(use.body, "binary_expression", "assignment_expression") if whole else ():
+        if text_of(one.children[1]).rstrip("=") in ("/", "%") and held.intersection(
+            _values_in(one.children[-1])
+        ):
+            return "the code divides by its elements: is its init right?"
+    for one in walk(use.body, "call_expression"):
+        if re.fullmatch(r"(std::)?(__)?(r?sqrt|log|log2|log10|acos|asin)f?", text_of(one.children[0])):
+            of = [*_values_in(one.children[-1])]
+            if len(of) == 1 and of[0] in held:
+                return "the code takes a root or logarithm of its elements: is its init right?"
+    return ""
+
+
+def _values_in(node: Node) -> Iterator[str]:
+    """Yield the names of which an expression has values, not those that only say where these are."""
+    if node.type == "identifier":
+        yield text_of(node)
+    inner = node.named_children[:1] if node.type == "subscript_expression" else node.named_children
+    for one in inner:
+        yield from _values_in(one)
