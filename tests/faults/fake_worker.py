@@ -200,7 +200,7 @@ class FakeWorker:
     def pace(self, fault: str, time_ns: float) -> None:
         if len(sys.argv) > 4 and fault != "idle":
             took_s = 1e-9 * time_ns * (30.0 if fault == "slowpoke" else 0.5)
-            said_ns = math.nan if fault == "timeless" else time_ns
+            said_ns = {"timeless": math.nan, "unhurried": 100.0 * time_ns}.get(fault, time_ns)
             while (asked := cast("Paced", self.ask(Pace(said_ns)))).launches:
                 time.sleep(asked.calls * asked.launches * took_s)
 

@@ -53,6 +53,8 @@ MOST_S, MOST_QUESTIONS = 1800.0, 2000
 """For one request: such a process says itself how long a step may take, and time stands still while it asks."""
 MOST_BYTES = 4 << 20
 """Of a message: as objects its numbers take some ten times as much."""
+SAME = 1.01
+"""By a longer time than is reported batches would be too short to show anything."""
 NONSENSE = "the measuring process was killed after nonsense: numbers that cannot be"
 
 
@@ -241,6 +243,13 @@ class ExaminedGuard(Guard):
             case Measured(measurement=measurement), Measure() as request if measurement.status.ranked:
                 times = () if request.verify_only else measurement.samples_ns
                 status, error = self._objection(seen, 1 if request.verify_only else 2, times)
+                if (
+                    not error
+                    and times
+                    and self._pacing
+                    and self._pacing.time_ns > SAME * statistics.median(times)
+                ):
+                    status, error = Status.TAMPERS, "it is paced by a longer time than it reports"
                 if not error and request.contents and not seen.drawn:
                     status, error = Status.TAMPERS, "it does not ask for all contents of the inputs"
                 if error:

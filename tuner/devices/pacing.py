@@ -37,7 +37,7 @@ class Pacing:
     """
 
     def __init__(self, time_ns: float) -> None:
-        time_ns = max(time_ns, 1.0)
+        self.time_ns = time_ns = max(time_ns, 1.0)
         self._calls = max(1, min(MOST_CALLS, int(GRAPH_NS / time_ns)))
         draw, most = random.SystemRandom(), BATCH_NS / (self._calls * time_ns)
         batches = max(2, min(BATCHES, int(ALL_NS / max(time_ns, BATCH_NS))))

@@ -158,6 +158,7 @@ def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
         ("brake", "tampers", "default takes"),
         ("curious", "hang", "keeps the referee waiting"),
         ("slow", "hang", "keeps the referee waiting"),
+        ("unhurried", "tampers", "paced by a longer time"),
         ("numberless", "worker_died", "numbers that cannot be"),
         ("dateless", "worker_died", "numbers that cannot be"),
         ("timeless", "worker_died", "numbers that cannot be"),
