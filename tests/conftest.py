@@ -85,7 +85,7 @@ def _together(file: str) -> str:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return more workers than cores, because tests wait for processes, deadlines and disks: on 2 cores, 4 took 365 s."""
+    """Return more workers than cores, because tests wait for processes, deadlines and disks."""
     cores = len(os.sched_getaffinity(0))
     return cores + max(2, cores // 4)
 
