@@ -215,14 +215,8 @@ class Study(harness.Study):
                 return
             words = [word for text in texts for word in ("--problem", text)]
             words += [word for option in options for word in ("--option", option)]
-            words += [
-                "--dtype",
-                "bfloat16",
-                "--trials",
-                str(self._given.trials),
-                "--time",
-                str(self._given.time),
-            ]
+            words += ["--dtype", "bfloat16", "--trials", str(self._given.trials)]
+            words += ["--time", str(self._given.time)]
             tune("run", kernel, *words, "--db", str(self._given.work / "block.db"), "--quiet")
             self.keep(tuned=[*self.data["tuned"], kernel])
 

@@ -1,4 +1,4 @@
-"""A clock that says what a test tells it."""
+"""One thread of torch, and times that a test sets."""
 
 from __future__ import annotations
 
