@@ -278,6 +278,11 @@ class FakeWorker:
             verification = Verification(status.ranked, checked=status is not Status.UNVERIFIED, message=error)
             samples = samples_of(time_of(candidate), 12)
             measurement = replace(measurement, samples_ns=samples, verification=verification)
+        if request.contents:
+            from tuner.kernel.contents import Content  # as above
+
+            why = "its reference is too slow" if fault == "slowreference" else ""
+            measurement = replace(measurement, contents={Content.LATER: why})
         if fault == "numberless":
             measurement = replace(measurement, samples_ns=())
         return Measured(measurement, (math.nan if fault == "dateless" else began, time.monotonic()))

@@ -38,10 +38,12 @@ def judged(folder: Path, task: str, kind: str) -> str:
         found, message = (verdict["judged"], verdict["speed"]), verdict["message"]
         versus = [one for at in verdict["problems"] for mode in at["modes"] for one in mode["versus"]]
         message = message or ", ".join(f"{one['speedup']:.3f}x" for one in versus if one["speedup"])
+        if found != ASKED[kind]:
+            message += f" {[at['contents'] for at in verdict['problems']]}"
     except Exception as error:  # noqa: BLE001 - one line for each, whatever comes
         found, message = (type(error).__name__, None), str(error)[-300:]
     right = found == ASKED[kind]
-    text = f"{task} {kind}: {found[0]}, {found[1] or 'no speed'}: {message[:140]}"
+    text = f"{task} {kind}: {found[0]}, {found[1] or 'no speed'}: {message[:300]}"
     print(f"{'as asked' if right else 'NOT     '} {text} {time.monotonic() - began:.1f} s", flush=True)
     return "" if right else text
 

@@ -321,3 +321,12 @@ def test_what_was_seen_with_no_other_contents_in_time_is_not_right(
     verdict = verdict_of(said)
     assert (said.code, verdict["judged"], verdict["reason"]) == (1, "failed", "unverified")
     assert "at other sizes: the limit of" in verdict["message"]
+
+
+def test_what_was_seen_while_the_reference_was_too_slow_for_other_contents_is_not_right(
+    judge: Judge, tmp_path: Path
+) -> None:
+    said = judge(task(tmp_path / "task"), cuda(tmp_path, "slowreference"), "--json")
+    verdict = verdict_of(said)
+    assert (said.code, verdict["judged"], verdict["reason"]) == (1, "failed", "unverified")
+    assert verdict["message"].endswith("with other inputs: its reference is too slow")

@@ -24,6 +24,7 @@ from tuner.devices.base import Contestant, Device
 from tuner.devices.isolated import isolated
 from tuner.devices.requests import RaceDiedError
 from tuner.kernel.batching import warm_differs
+from tuner.kernel.contents import Content, is_random
 from tuner.kernel.default import default_configuration
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import tensors_of
@@ -335,8 +336,23 @@ class _AtProblem:
         )
         if confirmed.objection:
             raise CandidateRefused(self._reason(confirmed), confirmed.objection)
-        if confirmed.out_of_time:  # it may be what takes so long at sizes that were not timed
-            raise CandidateRefused(str(Status.UNVERIFIED), f"at other sizes: {confirmed.edge_note}")
+        if why := self._unseen(confirmed):
+            raise CandidateRefused(str(Status.UNVERIFIED), why)
+
+    def _unseen(self, confirmed: Confirmation) -> str:
+        """Say why no further contents were seen in time; empty if they were, or cannot be had.
+
+        It may be the candidate that takes so long, at sizes that are not timed or on the reference's processors.
+        """
+        if confirmed.varied is not None:
+            late = confirmed.varied.contents.get(
+                Content.LATER
+            )  # drawn last, and the reference has an answer to it
+            return f"with other inputs: {late}" if late else ""
+        kernel, gpu = self._candidate, self._device.gpu
+        if kernel.reference.golden or not any(map(is_random, tensors_of(kernel, self._problem, gpu))):
+            return ""
+        return f"at other sizes: {confirmed.edge_note or 'none suits it at which references are fast'}"
 
     def _reason(self, confirmed: Confirmation) -> str:
         """Return why a candidate was not confirmed, as a word."""
