@@ -16,7 +16,7 @@ from tuner.core.conditions import SUSTAINED_NOISE, Calibration, Conditions, Mode
 from tuner.devices import calibrations
 from tuner.devices.calibrations import CalibrationCache
 from tuner.gpu.calibration import LEAST_NOISE, SETTING_SHARE, Calibrator, _noise_floor
-from tuner.gpu.hello import _notes
+from tuner.gpu.listing import _notes
 
 # -- the record
 

@@ -177,7 +177,7 @@ def test_the_best_of_cublaslt(
     }
     baseline = Path(__file__).parents[2] / "scripts" / "rivals" / "cublaslt.py"
     stream = int(gpu.context.stream)
-    gpu.replay([make_call(BaselineKind.PYTHON, "cublaslt", baseline, views, {}, {}, stream)], runs=2)
+    gpu.replay([make_call(BaselineKind.PYTHON, "cublaslt", baseline, views, {}, stream)], runs=2)
     found = gpu.get(views["c"], "float16" if dtype == "float16" else "uint16")
     wide = found if dtype == "float16" else (found.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_allclose(wide, exact, rtol=2**-8, atol=0)
@@ -246,7 +246,7 @@ def test_what_cannot_be_captured_says_so(gpu: Tensors) -> None:
 def function(source: str, folder: Path, views: dict[str, TensorView], stream: int = 0) -> Call:
     file = folder / "mine.py"
     file.write_text(source)
-    return make_call(BaselineKind.PYTHON, "f", file, views, {"alpha": 2.0}, {"n": 8}, stream)
+    return make_call(BaselineKind.PYTHON, "f", file, views, {"alpha": 2.0, "n": 8}, stream)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_call_gets_scalars_and_leaves_other_tensors_alone(fake_torch: Any) -> 
     x, y = np.ones(4, np.float32), np.ones(4, np.float32)
     views = {"x": view(x), "y": view(y), "elsewhere": TensorView(1, (2,), "float32")}
     text = "torch.add(y, x, alpha=alpha, out=y)"
-    make_call(BaselineKind.CALL, text, None, views, {"alpha": 2.5}, {"n": 4})()
+    make_call(BaselineKind.CALL, text, None, views, {"alpha": 2.5, "n": 4})()
     assert y.tolist() == [3.5] * 4
 
 
@@ -155,7 +155,7 @@ def test_a_function_gets_what_it_names(tmp_path: Path, fake_torch: Any) -> None:
     pairs = [(np.ones(4, np.float32), np.ones(4, np.float32)) for _ in range(2)]
     calls = [
         make_call(
-            baseline.kind, baseline.text, baseline.file, {"x": view(x), "y": view(y)}, {"alpha": 2.0}, {"n": 4}, 99
+            baseline.kind, baseline.text, baseline.file, {"x": view(x), "y": view(y)}, {"alpha": 2.0, "n": 4}, 99
         )
         for x, y in pairs
     ]  # fmt: skip

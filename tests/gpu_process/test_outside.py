@@ -16,10 +16,9 @@ from tests.gpu_process import test_verify
 from tests.gpu_process.test_contents import FLOATS, Problem, X, Y
 from tuner.children.measuring import Pace, Paced, Question
 from tuner.core.model import Measurement, Status
-from tuner.gpu import outside, referee, verify
-from tuner.gpu.contents import FurtherContents
+from tuner.gpu import contents, outside, verify
+from tuner.gpu.contents import FurtherContents, Referee
 from tuner.gpu.outside import Outside
-from tuner.gpu.referee import Referee
 from tuner.runtime.launches import Buffer
 
 host = test_verify.host
@@ -60,7 +59,7 @@ class LockedIn(Problem):
 
 @pytest.fixture(autouse=True)
 def memory(host: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (outside, referee):
+    for module in (outside, contents):
         monkeypatch.setattr(module, "cu", verify.cu)
         monkeypatch.setattr(module, "check", lambda result: result)
 

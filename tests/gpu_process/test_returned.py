@@ -9,10 +9,10 @@ import pytest
 
 from tests.gpu_process.test_open_baseline import fake_torch, view
 from tuner.core.errors import TunerError
-from tuner.gpu import returned as module
+from tuner.gpu import captured as module
 from tuner.gpu.arrays import TensorView
 from tuner.gpu.baselines import make_call
-from tuner.gpu.returned import Returned, returned
+from tuner.gpu.captured import Returned, returned
 from tuner.kernel.functions import BaselineKind
 from tuner.runtime.arrays import ArrayLayout, row_major
 

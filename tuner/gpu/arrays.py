@@ -6,7 +6,7 @@ import importlib
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,40 +83,35 @@ def library_version(name: str) -> str:
 def array_of(library: str, view: TensorView) -> Any:
     """Let a library see a tensor; without a library, as a :class:`DeviceArray`."""
     if library == "torch":
-        return torch_tensor(view.address, view.shape, view.dtype, transposed=view.transposed)
-    return cupy_array(view) if library == "cupy" else DeviceArray(view)
+        return _torch_tensor(view)
+    return _cupy_array(view) if library == "cupy" else DeviceArray(view)
 
 
-def torch_tensor(address: int, shape: tuple[int, ...], dtype: str, *, transposed: bool = False) -> Any:
-    """Let torch see device memory as a tensor; a transposed one as a view with exchanged strides."""
+def _torch_tensor(view: TensorView) -> Any:
     torch = import_library("torch")
     # Without its own device, torch would copy the tensor to the default one.
     device = torch.device("cuda", _current_device())
-    tensor = torch.as_tensor(DeviceArray(TensorView(address, shape, dtype)), device=device)
-    if dtype in BITS:
-        tensor = tensor.view(getattr(torch, dtype))
-    return tensor.permute(*reversed(range(len(shape)))) if transposed else tensor
+    tensor = torch.as_tensor(DeviceArray(replace(view, transposed=False)), device=device)
+    if view.dtype in BITS:
+        tensor = tensor.view(getattr(torch, view.dtype))
+    return tensor.permute(*reversed(range(len(view.shape)))) if view.transposed else tensor
 
 
 def _current_device() -> int:
     return int(check(cu.cuCtxGetDevice()))
 
 
-def cupy_array(view: TensorView) -> Any:
-    """Let CuPy see device memory as an array."""
+def _cupy_array(view: TensorView) -> Any:
     cupy = import_library("cupy")
     size_bytes = math.prod(view.shape) * ITEMSIZE[view.dtype]
     memory = cupy.cuda.UnownedMemory(view.address, size_bytes, None)
     try:
-        dtype = _ml_dtype(view.dtype) if view.dtype in BITS else np.dtype(view.dtype)
+        own = getattr(importlib.import_module("ml_dtypes"), view.dtype) if view.dtype in BITS else view.dtype
+        dtype = np.dtype(own)
         array = cupy.ndarray(view.shape, dtype, cupy.cuda.MemoryPointer(memory, 0))
     except (ImportError, TypeError, ValueError) as error:
         raise TunerError(f"CuPy {cupy.__version__} cannot hold {view.dtype}: {error}", "use torch") from None
     return array.transpose() if view.transposed else array
-
-
-def _ml_dtype(name: str) -> Any:
-    return np.dtype(getattr(importlib.import_module("ml_dtypes"), name))
 
 
 @contextmanager

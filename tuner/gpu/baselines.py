@@ -36,8 +36,7 @@ def make_call(
     text: str,
     file: Path | None,
     views: Mapping[str, TensorView],
-    scalars: Mapping[str, Value],
-    sizes: Mapping[str, int] | None = None,
+    numbers: Mapping[str, Value],
     stream: int = 0,
     outputs: Collection[str] = (),
     function: Callable[..., Any] | None = None,
@@ -49,8 +48,7 @@ def make_call(
         text: the call; or the function's name, behind its module and a colon where there is no file.
         file: the Python file that has the function.
         views: the tensors by name.
-        scalars: the kernel's scalars by name.
-        sizes: the problem's sizes by name.
+        numbers: the problem's sizes and the kernel's scalars by name.
         stream: handle of the stream, for functions that ask for it.
         outputs: tensors that a function returns where it does not ask for them.
         function: what is called; by default what is loaded from the file.
@@ -59,7 +57,6 @@ def make_call(
         TunerError: the library is not installed, cannot hold one of the tensors, or lacks the function; or the
             user's function cannot be loaded, or wants something that is not there.
     """
-    numbers = {**(sizes or {}), **scalars}
     if kind is BaselineKind.CALL:
         call = LibraryCall(text)
         module = import_library(call.library)
@@ -118,12 +115,12 @@ def open_baseline(
         TunerError: a library is missing, or the call fails.
     """
     kind, text = BaselineKind(baseline.kind), baseline.text
+    numbers = {**baseline.sizes, **baseline.scalars}
     if kind is BaselineKind.NUMPY:
         arrays = {tensor.name: data.download(tensor) for tensor in data.tensors}
         dtypes = {tensor.name: tensor.dtype for tensor in data.tensors}
-        yield tuple(numpy_time_ns(text, {**arrays, **baseline.sizes, **baseline.scalars}, dtypes=dtypes))
+        yield tuple(numpy_time_ns(text, {**arrays, **numbers}, dtypes=dtypes))
         return
-    numbers = {**baseline.sizes, **baseline.scalars}
     with closing(_captured(context, data, kind, text, baseline.file, numbers)) as captured:
         yield captured
 
@@ -159,14 +156,12 @@ def _captured(
     numbers: Mapping[str, Value],
     function: Callable[..., Any] | None = None,
 ) -> Captured:
-    calls = []
-    for copy in range(data.copies):
-        views = _views(data, copy)
-        outputs = [tensor.name for tensor in data.tensors if tensor.role == "output"]
-        stream = int(context.stream)
-        call = make_call(kind, text, file, views, numbers, None, stream, outputs, function)
-        calls.append(call)
-    return capture(context, calls)
+    stream = int(context.stream)
+    outputs = [tensor.name for tensor in data.tensors if tensor.role == "output"]
+    views = [_views(data, copy) for copy in range(data.copies)]
+    return capture(
+        context, [make_call(kind, text, file, each, numbers, stream, outputs, function) for each in views]
+    )
 
 
 def _views(data: ProblemData, copy: int) -> dict[str, TensorView]:

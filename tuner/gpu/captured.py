@@ -2,11 +2,13 @@
 
 A call is captured once for each copy of the tensors and becomes a child graph: no Python is timed, and it is flushed,
 rested and interleaved like everything else. What it allocates while it runs comes from a memory pool of its own, which
-lives as long as the capture, so that memory that the graph still writes is given to nothing else.
+lives as long as the capture, so that memory that the graph still writes is given to nothing else. Outputs that a user's
+function returns, instead of writing to those of the problem, are copied for comparing, outside of what is timed.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,13 +17,14 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.core.errors import TunerError
+from tuner.core.errors import CallError, TunerError
 from tuner.gpu.arrays import TensorView, cupy_stream, import_library, torch_stream
-from tuner.gpu.candidate import COPIES, Timed, copy_all
+from tuner.gpu.candidate import COPIES, Region, Timed, copy_all
 from tuner.gpu.driver import Context, Graph
-from tuner.gpu.returned import Returned, returned
 from tuner.kernel.functions import first_line
+from tuner.runtime.arrays import read_dlpack
 from tuner.runtime.driver import DriverFailure, check
+from tuner.runtime.dtypes import ITEMSIZE
 
 WARM_UPS = 3
 """Calls before a capture. In the first of them libraries compile, choose algorithms and set up their workspaces, which
@@ -234,3 +237,74 @@ def _kinds_in(graph: Any, count: int) -> Iterator[Any]:
         if kind == cu.CUgraphNodeType.CU_GRAPH_NODE_TYPE_GRAPH:
             inner = check(cu.cuGraphChildGraphNodeGetGraph(node))
             yield from _kinds_in(inner, check(cu.cuGraphGetNodes(inner, 0))[1])
+
+
+@dataclass(frozen=True)
+class Returned:
+    """An output in memory of a captured call, and where it belongs."""
+
+    address: int
+    target: int
+    size_bytes: int
+
+    @property
+    def region(self) -> Region:
+        """The memory, which lives from launch to launch."""
+        return Region("what it returns", self.address, self.size_bytes)
+
+    @property
+    def piece(self) -> tuple[int, int, int]:
+        """As it is copied."""
+        return self.target, self.address, self.size_bytes
+
+
+def returned(value: object, outputs: Mapping[str, TensorView], stream: int, text: str) -> list[Returned]:
+    """Return where outputs lie that a call has returned, in the order in which the task has them.
+
+    Args:
+        value: an array, or several, or arrays by the outputs' names.
+        outputs: those that the call was not given.
+        stream: on which it was captured.
+        text: names the call.
+
+    Raises:
+        TunerError: they are others, or not as memory of the problem has them.
+    """
+    if not outputs:
+        return []
+    several: Sequence[object] = value if isinstance(value, list | tuple) else [value]
+    if isinstance(value, Mapping):
+        several = [value.get(name) for name in outputs]
+    if len(several) != len(outputs) or any(one is None for one in several):
+        names = ", ".join(outputs)
+        raise TunerError(
+            f"{text} neither takes nor returns {names}", f"take {names} as parameters, or return them"
+        )
+    return [
+        _placed(one, name, view, stream) for one, (name, view) in zip(several, outputs.items(), strict=True)
+    ]
+
+
+def _placed(array: object, name: str, view: TensorView, stream: int) -> Returned:
+    torch = sys.modules.get("torch")
+    if torch and isinstance(array, torch.Tensor) and type(array) not in (torch.Tensor, torch.nn.Parameter):
+        kind = type(array).__name__
+        raise TunerError(
+            f"{kind} is returned for {name}", "return a torch.Tensor, which computes nothing later"
+        )
+    try:
+        address, layout = read_dlpack(array, stream)
+    except CallError as error:
+        raise TunerError(
+            f"what is returned for {name}: {error.problem}", "return an array on the GPU"
+        ) from None
+    shape = view.shape[::-1] if view.transposed else view.shape
+    if layout.device < 0 or (layout.dtype, layout.shape or (1,)) != (view.dtype, shape):
+        where = "" if layout.device >= 0 else f" in {layout.memory}"
+        raise TunerError(
+            f"{layout.dtype} {list(layout.shape)}{where} is returned for {name}",
+            f"return {view.dtype} {list(shape)} on the GPU",
+        )
+    if not (layout.is_column_major() if view.transposed else layout.is_row_major()):
+        raise TunerError(f"what is returned for {name} has gaps, or another order", "return it contiguous")
+    return Returned(address, view.address, math.prod(shape) * ITEMSIZE[view.dtype])

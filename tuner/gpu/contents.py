@@ -1,21 +1,28 @@
-"""A candidate on further contents of its problem's inputs; the last is drawn when it has long been loaded."""
+"""A candidate on further contents of its problem's inputs; the last is drawn when it has long been loaded.
+
+A referee draws them for a process that is locked in, and says what its outputs are worth.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
+from cuda.bindings import driver as cu
 
+from tuner.children.measuring import Compare, Compared, Drawn, ForReferee
 from tuner.core.errors import TunerError
 from tuner.core.model import Measurement, Status
 from tuner.gpu.candidate import Timed
-from tuner.gpu.outside import Outside
+from tuner.gpu.outside import Exchange, Outside
 from tuner.gpu.problem import ProblemSession
-from tuner.kernel.contents import CONTENTS_S, REMEDY, Tried, further_contents, not_varied
+from tuner.kernel.contents import CONTENTS_S, REMEDY, Content, Tried, further_contents, not_varied
 from tuner.kernel.python_reference import FURTHER_S
+from tuner.runtime.driver import check
 
 REFERENCE_S = 120.0
 """Allowed for a reference on the host."""
@@ -110,3 +117,41 @@ def tried_contents(session: ProblemSession, seed: int, *, quick: bool = False) -
         return known.again(numbers, fixed)
 
     yield from further_contents(tensors, expect, seed, integers=verifier.on_host, later=True, given=given)
+
+
+class Referee:
+    """Knows what is right.
+
+    Args:
+        session: the problem, with its reference.
+        seed: of the inputs.
+        file: the exchange.
+    """
+
+    def __init__(self, session: ProblemSession, seed: int, file: Path) -> None:
+        self._session, self._seed = session, seed
+        self._exchange = Exchange(file, session.data)
+        self._tried: Iterator[Tried[bool]] = iter(())
+
+    def answer(self, question: ForReferee) -> Compared | Drawn:
+        """Return what outputs are worth, or which inputs lie in the exchange now.
+
+        Raises:
+            DriverFailure: the GPU failed.
+        """
+        if isinstance(question, Compare):
+            data = self._session.data
+            for tensor in data.outputs:
+                host = self._exchange.found(tensor)
+                check(cu.cuMemcpyHtoD(data.address(tensor.name), host.ctypes.data, host.nbytes))
+            return Compared(self._session.check())
+        drawn = Drawn(str(Content.USUAL))
+        if question.turn == 1:
+            self._tried = tried_contents(self._session, self._seed, quick=question.quick)
+        if question.turn:
+            tried = next(self._tried, None)
+            drawn = Drawn(tried.content, tried.why) if tried is not None else Drawn()
+        if drawn.content and not drawn.why:
+            for tensor in self._exchange.inputs:
+                self._exchange.leave(tensor, self._session.data.first(tensor))
+        return drawn

@@ -14,7 +14,7 @@ that leans on earlier launches only after dozens of them does so in no group: it
 the time that it would be ranked by.
 
 What a user's function keeps in memory of its own cannot be overwritten. For it the inputs before a fresh sample are
-others, and before a repeated one the same again.
+others, and before a repeated one the same again: random inputs are rolled, so that no launch before has met them.
 
 The last sample of a group finds fresh outputs and everything else as it was left, and is verified: it fails what does a
 part of its work in each launch.
@@ -34,12 +34,15 @@ from functools import cached_property
 from tuner.core.conditions import Mode
 from tuner.core.model import Verification
 from tuner.gpu.buffers import ProblemData
-from tuner.gpu.candidate import COPIES, Region, Timed
+from tuner.gpu.candidate import COPIES, Region, Timed, copy_all
 from tuner.gpu.driver import Graph
 from tuner.gpu.memory import GUARD_BYTES
 from tuner.gpu.problem import ProblemSession
-from tuner.gpu.rolling import Rolling
 from tuner.kernel.batching import Batch
+from tuner.kernel.contents import is_random
+from tuner.runtime.driver import DriverFailure
+from tuner.runtime.dtypes import ITEMSIZE
+from tuner.runtime.launches import Buffer
 
 OUTPUTS, SHARED, OWN = "its outputs", "shared memory", "memory of its own, for equal inputs"
 EACH = 5
@@ -107,16 +110,11 @@ class Comparison:
 
 
 class Freshness:
-    """Compares fresh launches with repeated ones.
+    """Compares fresh launches with repeated ones, of one problem."""
 
-    Args:
-        session: the problem.
-        seed: of the order in the groups.
-    """
-
-    def __init__(self, session: ProblemSession, seed: int = 0) -> None:
+    def __init__(self, session: ProblemSession) -> None:
         self._session = session
-        self._draw = random.Random(seed)
+        self._draw = random.Random(0)
 
     @cached_property
     def _cold(self) -> ProblemSession:
@@ -185,6 +183,52 @@ class Freshness:
     def _leans(self, comparison: Comparison, claimed_ns: float) -> bool:
         apart_ns = CLAIM_APART_NS.get(self._session.conditions.mode, math.inf)
         return comparison.slower or comparison.quick_ns > CLAIM_FACTOR * claimed_ns + apart_ns
+
+
+ALIGNED_BYTES, LARGE_BYTES = 256, 1 << 20
+"""By multiples of it, so that both pieces are copied as fast as the whole; of small tensors by elements, so that no
+content comes twice."""
+
+
+class Rolling:
+    """Rolls the random inputs of a problem; those that mean something stay as they are, and what follows from these.
+
+    Args:
+        data: the tensors, with the content that is rolled. Where there is no room for a copy, nothing is.
+    """
+
+    def __init__(self, data: ProblemData) -> None:
+        self._data, self._draw = data, random.SystemRandom()
+        self._base: dict[str, int] = {}
+        for tensor in data.tensors if data.given is None else ():
+            if tensor.role == "input" and is_random(tensor) and tensor.count > 1:
+                try:
+                    address = data.memory.allocate(f"{tensor.name} to roll", tensor.size_bytes)
+                except DriverFailure as failure:
+                    if failure.sticky:
+                        raise
+                    break
+                self._base[tensor.name] = address
+        copy_all([(self._base[one.name], data.address(one.name), one.size_bytes) for one in self.tensors])
+
+    @property
+    def tensors(self) -> Sequence[Buffer]:
+        """Those that are rolled."""
+        return [tensor for tensor in self._data.tensors if tensor.name in self._base]
+
+    def add_to(self, graph: Graph, copy: int, *, rolled: bool) -> None:
+        """Append what gives a copy of the inputs another content, or by as many bytes the first one."""
+        for tensor in self.tensors:
+            to, base = self._data.address(tensor.name, copy), self._base[tensor.name]
+            step = ALIGNED_BYTES if tensor.size_bytes >= LARGE_BYTES else ITEMSIZE[tensor.dtype]
+            first = step * self._draw.randrange(1, -(-tensor.size_bytes // step))
+            rest = tensor.size_bytes - first
+            if rolled:
+                graph.copy(to, base + first, rest)
+                graph.copy(to + rest, base, first)
+            else:
+                graph.copy(to, base, first)
+                graph.copy(to + first, base + first, rest)
 
 
 class _Resets:

@@ -1,4 +1,4 @@
-"""The child that says which GPUs there are; it makes no context on any."""
+"""What can be said of GPUs without a context, which takes long to make; and the child that lists them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 
 from cuda.bindings import driver as cu
 
-from tuner.children.measuring import LISTING_GPUS, GpuList
+from tuner.children.measuring import LISTING_GPUS, GpuList, Hello
 from tuner.core.processes import ParentPipe
+from tuner.gpu.clocks import Clocks
+from tuner.gpu.driver import described, find_device
 from tuner.runtime.driver import DriverFailure, capability_of, check, name_of, uuid_of
 
 
@@ -20,6 +22,31 @@ def gpus() -> GpuList:
         return GpuList(names, uuids, tuple(map(capability_of, devices)))
     except (DriverFailure, RuntimeError, ImportError) as error:
         return GpuList((), (), (), str(error))
+
+
+def hello_of(index: int) -> tuple[Hello, Clocks]:
+    """Return what there is to say of a GPU before there is a context on it, which takes long to make; and its clocks.
+
+    Raises:
+        DeviceError: there is no such GPU.
+    """
+    gpu = described(find_device(index))
+    clocks = Clocks(gpu.uuid)
+    others = clocks.processes()
+    return Hello(gpu, _notes(gpu.name, clocks, others), others), clocks
+
+
+def _notes(name: str, clocks: Clocks, others: int) -> tuple[str, ...]:
+    """Say what a reader of the times should know about this GPU."""
+    notes = []
+    if others:
+        others_have = "another process has" if others == 1 else f"{others} other processes have"
+        notes.append(f"{others_have} a context on this GPU: what they run there disturbs the times")
+    if "MIG" in name.split():
+        notes.append("a MIG slice: the other slices share its memory bandwidth and power")
+    if not clocks.available:
+        notes.append("NVML does not answer: power caps and slow-downs cannot be told from slow kernels")
+    return tuple(notes)
 
 
 def main() -> None:

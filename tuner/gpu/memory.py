@@ -50,16 +50,11 @@ class Memory:
         fill_bytes(base + GUARD_BYTES + size_bytes, 0xFF, padded - size_bytes + GUARD_BYTES)
         return base + GUARD_BYTES
 
-    def take(self, other: Memory, name: str, prefix: str = "") -> int:
+    def take(self, other: Memory, name: str, prefix: str) -> int:
         """Move an allocation here from another owner, under its name with a prefix; return its address."""
         address = other.addresses.pop(name)
         self.addresses[prefix + name], self._sizes[prefix + name] = address, other._sizes.pop(name)
         return address
-
-    def adopt(self, other: Memory) -> None:
-        """Move everything here from another owner."""
-        for name in list(other.addresses):
-            self.take(other, name)
 
     def unused(self, name: str) -> str:
         """Return a name that is free: this one, or this one with a number."""

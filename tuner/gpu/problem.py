@@ -12,8 +12,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
-from tuner.children.measuring import Setup
+from tuner.children.measuring import ProblemSetup, Setup
 from tuner.core.conditions import Conditions, Mode
+from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Fixed, Loaded, Timed
@@ -21,7 +22,6 @@ from tuner.gpu.clocks import Stamps
 from tuner.gpu.driver import Graph
 from tuner.gpu.outside import Ask, Outside
 from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
-from tuner.gpu.truth import Truth
 from tuner.gpu.verify import Verifier
 from tuner.kernel.answers import Answers
 from tuner.kernel.batching import Batch, Limits
@@ -196,15 +196,41 @@ def open_session(
         else:
             verifier = Verifier(data, setup.problem.reference, answers)
         if setup.truth is not None and isinstance(verifier, Verifier):
-            truth = Truth(helpers, setup.truth, setup.seed, gpu, answers)
-            data.memory.adopt(truth.memory)
-            least_error = verifier.hold_against(truth.addresses)
+            least_error = verifier.hold_against(_truth_of(setup.truth, setup.seed, data, gpu, answers))
         data.seal()
         session = assemble(
             data, verifier, gpu, timer, setup.limits, setup.conditions, batch, set_deadline, timed=setup.timed
         )
         undo.pop_all()
         return session, least_error
+
+
+def _truth_of(
+    wider: ProblemSetup, seed: int, beside: ProblemData, gpu: Gpu, answers: Answers | None
+) -> dict[str, int]:
+    """Return where the results of a problem's unrounded inputs lie, by output, from which errors are counted.
+
+    The same problem is computed in a wider dtype. Inputs are drawn as float32 and then rounded to their dtype, so that
+    equal seeds give the same numbers in all of them, but for the rounding.
+
+    Args:
+        wider: the wider problem.
+        seed: of the inputs.
+        beside: the data of the problem itself, whose memory takes the results over.
+        gpu: for its size.
+        answers: of references on the host.
+
+    Raises:
+        KernelError: it has no reference, or one that fails.
+    """
+    given = wider.given(seed)
+    data = ProblemData(beside.helpers, wider.tensors, seed, gpu.l2_bytes, gpu.sm_count, given=given)
+    with closing(data):
+        if not Verifier(data, wider.reference, answers).possible:
+            remedy = "add [reference] to the kernel's file"
+            raise KernelError("there is no reference to count errors from", remedy)
+        names = [tensor.name for tensor in data.outputs]
+        return {name: beside.memory.take(data.memory, f"{name} expected", "truth ") for name in names}
 
 
 def assemble(

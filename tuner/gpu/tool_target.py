@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -40,9 +41,7 @@ from tuner.core.errors import TunerError
 from tuner.core.model import Status, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import Context, Graph, status_of
-from tuner.gpu.timing import Timer
 from tuner.gpu.turns import Turns
 from tuner.gpu.verify import Verifier
 from tuner.runtime.driver import DriverFailure, check
@@ -53,33 +52,20 @@ SETTLE_S = 0.05
 MOST_SETTLING_S = 1.0
 
 
-class Diary:
-    """What this process has done, for the process that started the tool."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("ab")
-
-    def write(self, entry: Entry) -> None:
-        """Add a line that is there even if the next step kills the process."""
-        self._file.write(entry_line(entry))
-        self._file.flush()
-
-
 class Runner:
     """Does what a job says.
 
     Args:
         job: the job.
-        diary: told about every step.
+        tell: told about every step.
     """
 
-    def __init__(self, job: ToolJob, diary: Diary) -> None:
-        self._job, self._log, self._diary = job, job.log, diary
+    def __init__(self, job: ToolJob, tell: Callable[[Entry], None]) -> None:
+        self._job, self._log, self._tell = job, job.log, tell
         self._context = Context(self._job.gpu)
         self._gpu = self._context.describe()
         cache = CubinCache(Path(self._job.cache)) if self._job.cache else None
         self._helpers = Helpers(self._context, self._gpu.arch, cache)
-        self._timer = Timer(self._context, Clocks(self._gpu.uuid))
         self._turns = Turns(self._gpu.uuid)
         self._loaded = False
         """Whether everything was ready for the configuration itself: what fails before is not its fault."""
@@ -87,7 +73,7 @@ class Runner:
     def run(self) -> None:
         """Run everything in order; does not come back from an error that ruins the context."""
         for run in self._job.runs:
-            self._diary.write(Waiting())
+            self._tell(Waiting())
             with self._turns.turn():
                 sticky = self._attempt(run)
             if sticky:
@@ -95,7 +81,7 @@ class Runner:
 
     def _attempt(self, run: CaseRun) -> bool:
         """Run one configuration, and write down what became of it; return whether the context is ruined."""
-        self._diary.write(Began(run.number))
+        self._tell(Began(run.number))
         self._loaded = sticky = False
         outcome, error = CaseOutcome.OK, ""
         try:
@@ -109,7 +95,7 @@ class Runner:
             outcome = self._outcome_of(failure)
         except TunerError as problem:
             outcome, error = CaseOutcome.UNPREPARED, str(problem)
-        self._diary.write(Ended(run.number, outcome, error, self._log_bytes()))
+        self._tell(Ended(run.number, outcome, error, self._log_bytes()))
         return sticky
 
     def _once(self, run: CaseRun) -> Verification:
@@ -139,7 +125,7 @@ class Runner:
         sizes = {tensor.name: tensor.size_bytes for tensor in data.tensors}
         sizes |= {f"scratch {buffer.name}": buffer.size_bytes for buffer in candidate.plan.scratch}
         addresses = data.memory.addresses
-        self._diary.write(Placed({name: (addresses[name], size) for name, size in sizes.items()}))
+        self._tell(Placed({name: (addresses[name], size) for name, size in sizes.items()}))
 
     def _call(self, data: ProblemData, loaded: Loaded, verifier: Verifier) -> Verification:
         """Run it once, on restored and (unless the tool watches for that) poisoned tensors."""
@@ -212,16 +198,21 @@ def _end_with(process: int) -> None:
 def main() -> None:
     """Do what the job in the file that is the only argument says."""
     job = read_job(Path(sys.argv[1]))
-    diary = Diary(job.diary)
+    diary = job.diary.open("ab", buffering=0)
+
+    def tell(entry: Entry) -> None:
+        """Write a line that is there even if the next step kills the process."""
+        diary.write(entry_line(entry))
+
     _end_with(job.head)
     try:
-        runner = Runner(job, diary)
+        runner = Runner(job, tell)
     except (TunerError, DriverFailure) as error:
-        diary.write(Complaint(str(error)))
+        tell(Complaint(str(error)))
         sys.exit(2)
-    diary.write(Ready(os.getpid()))
+    tell(Ready(os.getpid()))
     runner.run()
-    diary.write(Done())
+    tell(Done())
     with suppress(OSError):
         sys.stdout.flush()
 
