@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -201,6 +202,13 @@ def versions(*names: str) -> dict[str, str]:
             except PackageNotFoundError:
                 continue
     return found
+
+
+def machine(*names: str) -> dict[str, str]:
+    """Return the first GPU and its driver, the day, and versions as :func:`versions` does."""
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    found = output_of(query).splitlines()[0].split(", ") if shutil.which(query[0]) else ["none", "none"]
+    return {"gpu": found[0], "driver": found[1], **versions(*names), "day": today()}
 
 
 def quantiles(values: Sequence[float]) -> dict[str, float]:

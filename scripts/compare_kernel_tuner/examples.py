@@ -48,6 +48,7 @@ IMPORTS = [
 THEIRS = [(r"-arch=sm_52", "-arch=native")]
 """What today's nvcc needs changed, which no longer compiles for that architecture."""
 LIMIT_S = 90.0
+PACKAGES = ("kernel-tune", "kernel_tuner", "cuda-bindings", "numpy")
 COUNTED = 20_000
 """Combinations of which those are counted that meet the restrictions."""
 
@@ -81,7 +82,7 @@ def main() -> None:
             found.setdefault(name, {})[side] = one = run_apart(name, side, given.folder, given.most)
             harness.say(f"{name:20} {side:6} {shown(one)}")
             if given.out:
-                data = {"most": given.most, "machine": machine(), "examples": found}
+                data = {"most": given.most, "machine": harness.machine(*PACKAGES), "examples": found}
                 harness.write_json(given.out, data)
 
 
@@ -225,13 +226,6 @@ def page_locking() -> ModuleType:
     module.init = lambda: cu.cuInit(0)
     module.host_alloc_flags = type("Flags", (), {"PORTABLE": 1, "DEVICEMAP": 2})
     return module  # type: ignore[no-any-return]
-
-
-def machine() -> dict[str, Any]:
-    names = ("kernel-tune", "kernel_tuner", "cuda-bindings", "numpy")
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    gpu = {"gpu": harness.output_of(query).strip()} if shutil.which(query[0]) else {}
-    return {"date": harness.today(), **harness.versions(*names), **gpu}
 
 
 if __name__ == "__main__":

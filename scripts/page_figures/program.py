@@ -1,4 +1,4 @@
-"""What winners are worth in a torch program: ``decoder.json`` and ``torch-ops.json``."""
+"""What winners are worth in a torch program: ``decoder.json``, ``block.json`` and ``torch-ops.json``."""
 
 from __future__ import annotations
 
@@ -6,20 +6,31 @@ import re
 from itertools import chain
 from statistics import geometric_mean
 
-from scripts.page_figures.evidence import Rows, load, table
+from scripts.page_figures.evidence import Rows, load, table, without_empty_columns
 
 
-def passes() -> str:
-    """Return the time of each pass of the decoder by torch and with winners, and what was predicted."""
-    data = load("decoder")
-    rows: Rows = [["pass", "torch, us", "tuned, us", "torch / tuned", "predicted, us", "off by", "replaced"]]
-    for name, case in data["cases"].items():
-        ratio = f"{case['ratio']:.3f} ({case['ratio_low']:.3f} to {case['ratio_high']:.3f})"
-        by_torch, tuned, predicted = (f"{case[key]:.0f}" for key in ("torch_us", "tuned_us", "predicted_us"))
-        off, replaced = 100 * case["prediction_error"], 100 * case["shares"].get("replaced", 0.0)
-        rows.append([name, by_torch, tuned, ratio, predicted, f"{off:+.1f} %", f"{replaced:.0f} %"])
+def passes(name: str = "decoder") -> str:
+    """Return the time of each pass of the decoder by torch and with winners, and what was predicted of replacements."""
+    data = load(name)
+    head = ["pass", "torch, us", "compiled, us", "tuned, us", "torch / tuned", "compiled / tuned"]
+    rows: Rows = [[*head, "predicted, us", "off by", "replaced"]]
+    for row, case in data["cases"].items():
+        times = (
+            f"{case[key]:.0f}" if key in case else "-" for key in ("torch_us", "compiled_us", "tuned_us")
+        )
+        ratios = (_interval(case, key) if key in case else "-" for key in ("ratio", "compiled_ratio"))
+        predicted = ["-"] * 3
+        if "predicted_us" in case:
+            off, replaced = 100 * case["prediction_error"], 100 * case["shares"].get("replaced", 0.0)
+            predicted = [f"{case['predicted_us']:.0f}", f"{off:+.1f} %", f"{replaced:.0f} %"]
+        rows.append([row, *times, *ratios, *predicted])
     mean, where = geometric_mean(case["ratio"] for case in data["cases"].values()), data["where"]
-    return f"{table(rows)}\n\n{where['gpu']}, torch {where['torch']}; geometric mean {mean:.3f}."
+    table_of = table(without_empty_columns(rows))
+    return f"{table_of}\n\n{where['gpu']}, torch {where['torch']}; geometric mean {mean:.3f}."
+
+
+def _interval(case: dict[str, float], key: str) -> str:
+    return f"{case[key]:.3f} ({case[f'{key}_low']:.3f} to {case[f'{key}_high']:.3f})"
 
 
 def ratio(name: str) -> str:
@@ -57,23 +68,3 @@ def operators() -> str:
 
 {where["gpu"]}, torch {where["torch"]}, Python {where["python"]}. `saxpy.in_place` takes the host {ours} us,
 `torch.add` with `out=` {torchs}."""
-
-
-def blocks() -> str:
-    """Return the times of a transformer's blocks by torch, by torch.compile and by the tuner's operators."""
-    data = load("block")
-    head = ["pass", "as", "torch, us", "compiled, us", "tuned, us", "torch / tuned", "compiled / tuned"]
-    rows: Rows = [head]
-    for name, case in data["cases"].items():
-        for mode in sorted(case.keys() - {"errors"}, reverse=True):
-            times, ratios = case[mode]["us"], case[mode]["over_tuned"]
-            texts = ("{:.3f} ({:.3f} to {:.3f})".format(*ratios[one]) for one in ("torch", "compiled"))
-            rows.append(
-                [name, mode, *(f"{times[one]:.0f}" for one in ("torch", "compiled", "tuned")), *texts]
-            )
-    errors = "; ".join(
-        f"{name} {', '.join(f'{one} {error:.1e}' for one, error in case['errors'].items())}"
-        for name, case in data["cases"].items()
-    )
-    where = data["where"]
-    return f"{table(rows)}\n\n{where['gpu']}, torch {where['torch']}. Errors beside float32: {errors}."

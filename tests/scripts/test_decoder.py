@@ -1,12 +1,12 @@
-"""scripts/decoder.py on the CPU: a tiny decoder, with a function in the place of the tuned operation."""
+"""scripts/decoder.py on the CPU: a tiny decoder, with functions in the place of tuned operations."""
 
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +14,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from scripts import decoder, decoder_model  # noqa: E402
+from scripts.rivals import models  # noqa: E402
+from tuner.kernel.load import load_kernel  # noqa: E402
+from tuner.kernel.plan import tensors_of  # noqa: E402
+from tuner.kernel.roofline import ARCHITECTURES  # noqa: E402
 from tuner.program import products  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -43,10 +47,16 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(work: Path, gemm: Gemm, *words: str) -> dict[str, Any]:
+    return written(work, lambda _: gemm, *words)
+
+
+def written(work: Path, load: Callable[[str], Any], *words: str, name: str = "decoder") -> dict[str, Any]:
+    """Return what a call of the script writes."""
     out = work.parent / "out"
     given = ["--work", str(work), "--out", str(out), "--device", "cpu", "--tiny", "--rounds", "8", *words]
-    decoder.main(given, gemm)
-    return json.loads((out / "decoder.json").read_text())
+    decoder.main(given, load, lambda function: function)
+    found: dict[str, Any] = json.loads((out / f"{name}.json").read_text())
+    return found
 
 
 def test_a_tiny_decoder_goes_all_the_way(work: Path) -> None:
@@ -71,7 +81,7 @@ def test_what_is_done_is_not_done_again(work: Path) -> None:
     again = Gemm()
     assert run(work, again)["cases"] == first["cases"]
     assert not again.calls
-    assert decoder.main(["--work", str(work), "--device", "cpu", "--layers", "3"], again) == 2
+    assert decoder.main(["--work", str(work), "--device", "cpu", "--layers", "3"], lambda _: again) == 2
 
 
 def test_no_step_is_begun_without_time(work: Path) -> None:
@@ -79,53 +89,91 @@ def test_no_step_is_begun_without_time(work: Path) -> None:
     assert (work / "problems.csv").is_file()
 
 
-class Tune:
-    """A `tune` that may have to be told to stop."""
-
-    def __init__(self) -> None:
-        self.commands: list[list[str]] = []
-        self.signals: list[int] = []
-
-    def __call__(self, command: list[str], **_: Any) -> Tune:
-        self.commands.append(command)
-        Path(command[command.index("--db") + 1]).touch()
-        return self
-
-    def wait(self, timeout: float | None = None) -> int:
-        if timeout is not None and not self.signals:
-            raise subprocess.TimeoutExpired("tune", timeout)
-        return 0
-
-    def send_signal(self, number: int) -> None:
-        self.signals.append(number)
-
-    def kill(self) -> None:
-        pass
-
-
 def test_the_problems_are_tuned_in_one_list(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And once; one that was told to stop goes on."""
-    tune, words = Tune(), ["--work", str(work), "--device", "cpu", "--tiny"]
-    monkeypatch.setattr(decoder.subprocess, "Popen", tune)
+    """And once; a list that was told to stop goes on."""
+    commands: list[list[str]] = []
+    told: list[int] = []
+
+    class Tune:
+        def __init__(self, command: list[str]) -> None:
+            commands.append(command)
+
+        def wait(self, timeout: float) -> None:
+            if timeout < 100 and not told:
+                raise subprocess.TimeoutExpired("tune", timeout)
+
+        def terminate(self) -> None:
+            told.append(len(commands))
+
+    words = ["--work", str(work), "--device", "cpu", "--tiny"]
+    monkeypatch.setattr(subprocess, "Popen", Tune)
     monkeypatch.setattr(decoder.Study, "_measured", lambda *_: pytest.fail("there is no GPU"))
-    assert decoder.main([*words, "--seconds", "20"]) == 1 and not tune.commands  # 20 s do not suffice
-    assert decoder.main([*words, "--seconds", "60"]) == 1 and tune.signals == [signal.SIGTERM]
+    assert decoder.main([*words, "--seconds", "20"]) == 1 and not commands  # 20 s do not suffice
+    assert decoder.main([*words, "--seconds", "60"]) == 1 and told == [1]
     monkeypatch.setattr(decoder.Study, "_measure", lambda _: None)
     for _ in range(2):
         decoder.main(words)
-    stopped, gone_on = tune.commands
+    stopped, gone_on = commands
     assert str(work / "problems.csv") in stopped and gone_on == [*stopped, "--resume"]
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "gemm": torch.nn.functional.linear,
+    "norm": models.add_rms_norm,
+    "rope": models.rope_half,
+    "gated": models.silu_mul,
+    "cross_entropy": models.cross_entropy,
+    "softmax": models.softmax,
+}
+
+
+class Operators:
+    """Operators by torch, which note what they are given."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, set[Any]] = {}
+
+    def load(self, kernel: str) -> Any:
+        seen = self.given[kernel] = set()
+
+        def call(*tensors: Any) -> Any:
+            seen.add(tuple((*x.shape, str(x.dtype).removeprefix("torch.")) for x in tensors))
+            return FUNCTIONS[kernel](*tensors)
+
+        call.linear = call  # type: ignore[attr-defined]
+        return SimpleNamespace(torch=lambda: call)
+
+
+def test_operators_get_what_is_tuned(work: Path) -> None:
+    operators = Operators()
+    data = written(work, operators.load, "--operators", name="block")
+    cases = decoder_model.TINY_CASES[::2]
+    assert list(data["cases"]) == [f"{case.name}, eager" for case in cases] and not data["failed"]
+    for case in data["cases"].values():
+        assert 0 < max(case["output_errors"].values()) < 0.02
+        assert case["torch_us"] > 0 and case["compiled_us"] > 0 and case["ratio"] > 0
+    text = (work.parent / "out" / "block.txt").read_text()
+    assert "| compiled / tuned |" in text and "predicted" not in text
+    for name, options in decoder.OPTIONS.items():
+        kernel, tuned = load_kernel(name), set()
+        for text in decoder.problems(name, decoder_model.TINY, cases):
+            sizes = {size: int(value) for size, value in (part.split("=") for part in text.split(","))}
+            problem = kernel.problem(sizes, {"": "bfloat16"}, dict(one.split("=") for one in options))
+            inputs = [one for one in tensors_of(kernel, problem, ARCHITECTURES[90]) if one.role != "output"]
+            tuned.add(tuple((*one.shape, one.dtype) for one in inputs))
+        assert tuned == operators.given[name], name
+    assert written(work, operators.load, "--operators", name="block") == data
 
 
 def test_a_pass_that_fails_costs_no_other(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, measured = decoder.Study._measured, list[str]()
     names = [case.name for case in decoder_model.TINY_CASES]
 
-    def fails(self: Any, case: Any, operation: Any) -> Any:
+    def fails(self: Any, case: Any) -> Any:
         measured.append(case.name)
         if case.name == names[0] and len(measured) < 5:
             raise RuntimeError("an illegal address")
-        return own(self, case, operation)
+        return own(self, case)
 
     monkeypatch.setattr(decoder.Study, "_measured", fails)
     assert list(run(work, Gemm())["cases"]) == []
