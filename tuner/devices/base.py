@@ -79,6 +79,11 @@ class Contestant:
     name: str = ""
     """In the table of a study."""
 
+    @classmethod
+    def of(cls, baseline: Baseline) -> Contestant:
+        """Return a baseline as a contestant of its name."""
+        return cls(None, baseline=baseline, name=baseline.name)
+
     @property
     def text(self) -> str:
         """What it runs."""
@@ -115,6 +120,7 @@ class RaceRequest:
 class Timed:
     """What a contestant took in a race."""
 
+    contestant: Contestant
     groups_ns: Sequence[Sequence[float]]
     """One group of samples for each round, or for each sample of what ran on the host, alone. The groups are what is
     independent: the samples of one share their moment."""
@@ -122,6 +128,21 @@ class Timed:
     """Whether its output was right: a configuration's always is, or it has failed."""
     sm_clock_hz: float = 0.0
     """Mean; 0 where it was not counted."""
+
+    @property
+    def name(self) -> str:
+        """Of the contestant."""
+        return self.contestant.name
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """None for a baseline."""
+        return self.contestant.configuration
+
+    @property
+    def on_host(self) -> bool:
+        """Whether it does not run on the GPU."""
+        return self.contestant.on_host
 
     @cached_property
     def samples_ns(self) -> tuple[float, ...]:
@@ -389,7 +410,7 @@ class Device(ABC):
 
 def _timed(race: Raced, index: int, contestant: Contestant) -> Timed:
     groups = [round_[index] for round_ in race.rounds]
-    if contestant.baseline is not None and contestant.baseline.on_host:
+    if contestant.on_host:
         groups = [(sample,) for sample in groups[0]]  # it ran once, and all rounds repeat that
     verified = race.verified[index] if race.verified else contestant.configuration is not None
-    return Timed(groups, verified, race.sm_clock_hz[index] if race.sm_clock_hz else 0.0)
+    return Timed(contestant, groups, verified, race.sm_clock_hz[index] if race.sm_clock_hz else 0.0)

@@ -20,7 +20,7 @@ from tuner.core.model import Configuration, Gpu, Problem, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict
 from tuner.database.records import Benchmark
-from tuner.devices.base import Contestant, Device
+from tuner.devices.base import Contestant, Device, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
@@ -49,7 +49,7 @@ class Alternative:
     """Another parameter that had to change with it, and its value."""
     unsearched: str = ""
     """Why a search would not try it; empty if it would."""
-    timing: interleaved.Timing | None = None
+    timing: Timed | None = None
     """None if it has no time."""
     compared: interleaved.Compared | None = None
     """The configuration itself against it."""
@@ -107,7 +107,7 @@ class Ablation(interleaved.Comparison):
     """Whether everything that is valid was timed; False if it was stopped."""
 
     @property
-    def itself(self) -> interleaved.Timing | None:
+    def itself(self) -> Timed | None:
         """The configuration itself; None if it has no time."""
         return next(iter(self.timings), None)
 
@@ -227,13 +227,13 @@ def _groups(valid: Sequence[Alternative], trials: Mapping[Configuration, Trial])
     return [order[i : i + TOGETHER] for i in range(0, len(order), TOGETHER)] or [[]]
 
 
-def _joined(comparisons: Sequence[interleaved.Comparison]) -> list[interleaved.Timing]:
+def _joined(comparisons: Sequence[interleaved.Comparison]) -> list[Timed]:
     """Return the configuration itself over all comparisons, in each of which it is the first; nothing without any."""
     own = [comparison.timings[0] for comparison in comparisons]
     clocks_hz = [timing.sm_clock_hz for timing in own if timing.sm_clock_hz]
     groups_ns = [group for timing in own for group in timing.groups_ns]
     clock_hz = fmean(clocks_hz) if clocks_hz else 0.0
-    return [interleaved.Timing(groups_ns, sm_clock_hz=clock_hz, contestant=one.contestant) for one in own[:1]]
+    return [Timed(one.contestant, groups_ns, sm_clock_hz=clock_hz) for one in own[:1]]
 
 
 def _trials(

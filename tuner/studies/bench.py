@@ -15,7 +15,7 @@ from tuner.core.model import Gpu, Problem
 from tuner.core.stats import UNDECIDED
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters, Selection, StoredWinner
-from tuner.devices.base import Contestant, Device
+from tuner.devices.base import Contestant, Device, Timed
 from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import invalid_reason
@@ -84,11 +84,11 @@ class Bench(interleaved.Comparison):
         return first.name if first is not None and first.configuration is not None else ""
 
     @property
-    def best(self) -> interleaved.Timing | None:
+    def best(self) -> Timed | None:
         """The stored winner."""
         return next((timing for timing in self.timings if timing.name == BEST), None)
 
-    def compared(self, timing: interleaved.Timing) -> interleaved.Compared | None:
+    def compared(self, timing: Timed) -> interleaved.Compared | None:
         """Return the reference compared with a contestant; None for itself, or without one."""
         reference = self.timings[0]
         if not self.reference or timing is reference:
@@ -205,7 +205,7 @@ def _contestants(device: Device, target: Target, against: Against) -> tuple[list
         else:
             default_ns = stored.winner.default_time_ns if stored and target.comparable else None
             contestants.append(Contestant(default, default_ns or 0.0, name=DEFAULT))
-    contestants += [Contestant(None, baseline=baseline, name=baseline.name) for baseline in against.baselines]
+    contestants += map(Contestant.of, against.baselines)
     return contestants, notes
 
 

@@ -12,12 +12,13 @@ import click
 from msgspec import structs
 
 from tuner.database.records import Benchmark
+from tuner.devices.base import Timed
 from tuner.report import tables
 from tuner.report.configurations import ELSE_DEFAULT, Texts, builtin, launch_note
 from tuner.report.plots import COLOURS, draw_bar, make_logarithmic, sheet, short
 from tuner.report.terminal import printable
 from tuner.studies.bench import Bench, SpeedCheck
-from tuner.studies.interleaved import Compared, Comparison, Timing
+from tuner.studies.interleaved import Compared, Comparison
 
 LOG_FROM = 20.0
 """Largest over smallest time above which bars on a linear axis would hide the short ones."""
@@ -102,14 +103,14 @@ def head_record(comparison: Comparison, why: str) -> dict[str, Any]:
     }
 
 
-def time_record(comparison: Comparison, timing: Timing) -> dict[str, Any]:
+def time_record(comparison: Comparison, timing: Timed) -> dict[str, Any]:
     """Return a time with its interval and rates for programs."""
     low, high = timing.interval_ns
     figures = structs.asdict(comparison.metrics(timing))
     return {"time_ns": timing.time_ns, "ci_low_ns": low, "ci_high_ns": high, **figures}
 
 
-def contestant_record(comparison: Comparison, timing: Timing, **more: object) -> dict[str, Any]:
+def contestant_record(comparison: Comparison, timing: Timed, **more: object) -> dict[str, Any]:
     """Return a contestant with its times for programs."""
     return {
         "contestant": timing.name,
@@ -166,7 +167,7 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
     }
 
 
-def _timing(result: Bench, timing: Timing) -> dict[str, Any]:
+def _timing(result: Bench, timing: Timed) -> dict[str, Any]:
     compared = result.compared(timing)
     ratio = tables.comparison_record(*(compared.ratio, compared.verdict) if compared else (None, None))
     return contestant_record(result, timing, **ratio)

@@ -29,28 +29,6 @@ SAMPLES = 8
 """With medians of 8 that scatter by 0.2 % the median of 20 ratios is good to 0.16 %, well below most noise floors."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timing(Timed):
-    """A contestant with its times."""
-
-    contestant: Contestant
-
-    @property
-    def name(self) -> str:
-        """Of the contestant."""
-        return self.contestant.name
-
-    @property
-    def configuration(self) -> Configuration | None:
-        """None for a baseline."""
-        return self.contestant.configuration
-
-    @property
-    def on_host(self) -> bool:
-        """Whether it does not run on the GPU."""
-        return self.contestant.on_host
-
-
 @dataclass(frozen=True)
 class Failure:
     """A contestant that could not be timed."""
@@ -99,7 +77,7 @@ class Comparison:
     roof: Roof
     """With the ceilings that hold under these conditions."""
     calibration: Calibration | None
-    timings: tuple[Timing, ...] = ()
+    timings: tuple[Timed, ...] = ()
     failures: tuple[Failure, ...] = ()
     tags: tuple[str, ...] = ()
 
@@ -118,7 +96,7 @@ class Comparison:
             return DEFAULT_NOISE_FLOOR
         return self.calibration.noise_floor(self.conditions, timing.time_ns)
 
-    def against(self, timing: Timing, other: Timing, confidence: float = 0.95) -> Compared:
+    def against(self, timing: Timed, other: Timed, confidence: float = 0.95) -> Compared:
         """Compare two contestants, by the ratio within each round, with an interval of this confidence."""
         if timing.on_host or other.on_host:  # timed alone: no pairs
             ratio = unpaired(other, timing)
@@ -153,19 +131,15 @@ def compare(
         failing: told at once of each that fails; what it raises ends the comparison.
     """
     race = device.race(RaceRequest(contestants, rounds, SAMPLES, seed, mode, needed), failing)
-    timings = [
-        Timing(timed.groups_ns, timed.verified, timed.sm_clock_hz, contestant=contestants[index])
-        for index, timed in race.timed.items()
-    ]
     failures = [Failure(contestants[index], error) for index, error in race.failures.items()]
-    return comparison_on(device, kernel, problem, timings, failures, race.tags, mode)
+    return comparison_on(device, kernel, problem, list(race.timed.values()), failures, race.tags, mode)
 
 
 def comparison_on(
     device: Device,
     kernel: KernelSpec,
     problem: Problem,
-    timings: Sequence[Timing],
+    timings: Sequence[Timed],
     failures: Sequence[Failure] = (),
     tags: Sequence[str] = (),
     mode: Mode | None = None,

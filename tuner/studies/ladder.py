@@ -15,11 +15,11 @@ from tuner.core.errors import UsageError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.core.stats import UNDECIDED, Ratio
 from tuner.database.records import Benchmark
-from tuner.devices.base import Device
+from tuner.devices.base import Device, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.studies.bench import Against
-from tuner.studies.interleaved import Comparison, Timing, filled, rows_of, unpaired
+from tuner.studies.interleaved import Comparison, filled, rows_of, unpaired
 
 STEP_PREFIX = "rung:"
 """Before a step's name among the benchmarks of the database, so that no baseline has the same name."""
@@ -77,28 +77,28 @@ class StepComparison(Comparison):
     """The steps that have a configuration, by name."""
 
     @property
-    def steps(self) -> list[Timing]:
+    def steps(self) -> list[Timed]:
         """The steps that were timed."""
         return [timing for timing in self.timings if timing.configuration is not None]
 
     @property
-    def baselines(self) -> list[Timing]:
+    def baselines(self) -> list[Timed]:
         """The baselines that were timed."""
         return [timing for timing in self.timings if timing.configuration is None]
 
     @property
-    def fastest(self) -> Timing | None:
+    def fastest(self) -> Timed | None:
         """The fastest step."""
         return min(self.steps, key=lambda timing: timing.time_ns, default=None)
 
     @property
-    def best_baseline(self) -> Timing | None:
+    def best_baseline(self) -> Timed | None:
         """The fastest baseline on the GPU whose output is right; without one, the fastest on the host."""
         right = [timing for timing in self.baselines if timing.verified]
         return min(right, key=lambda timing: (timing.on_host, timing.time_ns), default=None)
 
     @cached_property
-    def tied(self) -> list[Timing]:
+    def tied(self) -> list[Timed]:
         """The other steps that are statistically tied with the fastest."""
         first = self.fastest
         if first is None:
@@ -106,7 +106,7 @@ class StepComparison(Comparison):
         others = [timing for timing in self.steps if timing is not first]
         return [timing for timing in others if self.against(first, timing).verdict in UNDECIDED]
 
-    def by_launch(self, timing: Timing) -> bool:
+    def by_launch(self, timing: Timed) -> bool:
         """Return whether a time on the GPU is more the launch's than the kernel's."""
         if self.calibration is None or timing.on_host:
             return False
@@ -145,7 +145,7 @@ class Level:
     absent: dict[str, Absence] = field(default_factory=dict)
     """The other steps, by name."""
 
-    def find(self, step: str) -> tuple[StepComparison, Timing] | None:
+    def find(self, step: str) -> tuple[StepComparison, Timed] | None:
         """Return the comparison in which a step was timed, and its timing; None if it was not."""
         for comparison in self.comparisons:
             for timing in comparison.steps:
@@ -157,7 +157,7 @@ class Level:
         """Return the name of the first of some steps that has a time here; empty if none has."""
         return next((step.name for step in steps if self.find(step.name) is not None), "")
 
-    def speed_up(self, comparison: StepComparison, timing: Timing, first: str) -> tuple[Ratio, bool] | None:
+    def speed_up(self, comparison: StepComparison, timing: Timed, first: str) -> tuple[Ratio, bool] | None:
         """Return how many times as fast as a step a contestant is; None if that has no time here.
 
         And whether both were timed in one comparison: a step in another dtype has a comparison of its own.

@@ -9,11 +9,11 @@ import click
 
 from tuner.core.model import value_text
 from tuner.core.stats import UNDECIDED
+from tuner.devices.base import Timed
 from tuner.report import tables
 from tuner.report.configurations import Texts, launch_note
 from tuner.report.terminal import printable
 from tuner.studies.bench_report import contestant_record
-from tuner.studies.interleaved import Timing
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 
 BY_LAUNCH = " !"
@@ -101,7 +101,7 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
     """Return a row for each step in the ladder's order, then for each baseline; ``heads`` differ by level."""
     over, against, what = heads
 
-    def row(name: str, timed: tuple[StepComparison, Timing] | None) -> dict[str, str]:
+    def row(name: str, timed: tuple[StepComparison, Timed] | None) -> dict[str, str]:
         if timed is None:
             blank = dict.fromkeys(
                 ("step", "in", "time", "rate", "of peak", over, against, "verified", what), ""
@@ -127,7 +127,7 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
     return [row(name, timed) for name, timed in (*steps, *others) if timed is not None or name in shown]
 
 
-def _against(comparison: StepComparison, timing: Timing) -> str:
+def _against(comparison: StepComparison, timing: Timed) -> str:
     """Return a step compared with the fastest baseline; if both are little more than a launch, the verdict says so."""
     best_baseline = comparison.best_baseline
     if best_baseline is None or timing.configuration is None:
@@ -143,7 +143,7 @@ def _against(comparison: StepComparison, timing: Timing) -> str:
     return f"{text}; launch latency" if launch else text
 
 
-def _over(comparison: StepComparison, timing: Timing) -> str:
+def _over(comparison: StepComparison, timing: Timed) -> str:
     """Return the speedup over the first step of the same dtype and options: others do other work."""
     if not comparison.steps:
         return ""
@@ -214,7 +214,7 @@ def show_summary(ladder: Ladder) -> None:
     by, heads = _heads(ladder, levels)
     series = series_of(ladder, levels)
 
-    def table(title: str, cell: Callable[[StepComparison, Timing], str]) -> None:
+    def table(title: str, cell: Callable[[StepComparison, Timed], str]) -> None:
         rows = [
             (name, *(cell(*one) if one is not None else "-" for one in timings))
             for name, timings in series.items()
@@ -243,15 +243,15 @@ def _heads(ladder: Ladder, levels: Sequence[Level]) -> tuple[str, list[str]]:
     return ", ".join(names), [sizes_text(level.sizes) for level in levels]
 
 
-def _mark(comparison: StepComparison, timing: Timing) -> str:
+def _mark(comparison: StepComparison, timing: Timed) -> str:
     return BY_LAUNCH if comparison.launch_decides and comparison.by_launch(timing) else ""
 
 
 def series_of(
     ladder: Ladder, levels: Sequence[Level]
-) -> dict[str, list[tuple[StepComparison, Timing] | None]]:
+) -> dict[str, list[tuple[StepComparison, Timed] | None]]:
     """Return by name the timings at every level of each step, and of each baseline of each kind of problem."""
-    series: dict[str, list[tuple[StepComparison, Timing] | None]] = {
+    series: dict[str, list[tuple[StepComparison, Timed] | None]] = {
         step.name: [level.find(step.name) for level in levels] for step in ladder.steps
     }
     for index, level in enumerate(levels):
@@ -306,14 +306,11 @@ def _comparison_record(level: Level, comparison: StepComparison, first: str) -> 
     }
 
 
-def _timing_record(level: Level, comparison: StepComparison, timing: Timing, first: str) -> dict[str, Any]:
-    tuned, best_baseline = comparison.tuned.get(timing.name), comparison.best_baseline
-    if timing.configuration is None:
-        tuned = None
+def _timing_record(level: Level, comparison: StepComparison, timing: Timed, first: str) -> dict[str, Any]:
+    tuned = comparison.tuned.get(timing.name) if timing.configuration else None
+    best_baseline = comparison.best_baseline
     over = level.speed_up(comparison, timing, first)
-    against = (
-        comparison.against(timing, best_baseline) if tuned is not None and best_baseline is not None else None
-    )
+    against = comparison.against(timing, best_baseline) if tuned and best_baseline else None
     return contestant_record(
         comparison,
         timing,

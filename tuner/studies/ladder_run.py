@@ -162,14 +162,12 @@ class LadderRun:
         entries: list[Contestant] = []
         failures: list[Failure] = []
         for baseline in () if self._device.recorded else self._sweep.against.baselines:
-            name = baseline.name
-            if name in self._missing:
+            if baseline.name in self._missing:
                 continue
-            entry, reason = Contestant(None, baseline=baseline, name=name), ""
+            entry, reason = Contestant.of(baseline), ""
             try:
-                settled = settle_baseline(baseline, self._sweep.kernel, problem)
-                entry = Contestant(None, baseline=settled, name=name)
-                if entry.on_host and (long_ns := self._expected_ns(name, roof)) > HOST_NS:
+                entry = Contestant.of(settle_baseline(baseline, self._sweep.kernel, problem))
+                if entry.on_host and (long_ns := self._expected_ns(entry.name, roof)) > HOST_NS:
                     reason = f"it would take some {long_ns * 1e-9:.0f} s"
             except TunerError as error:
                 reason = error.problem

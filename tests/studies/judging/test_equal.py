@@ -7,10 +7,10 @@ import pytest
 
 from tests.faults.bench_device import GPU
 from tuner.core.conditions import Calibration, Conditions
-from tuner.devices.base import Contestant
+from tuner.devices.base import Contestant, Timed
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import roof_of
-from tuner.studies.interleaved import Comparison, Timing
+from tuner.studies.interleaved import Comparison
 from tuner.studies.judging.judge import INCUMBENT, ROUNDS
 from tuner.studies.judging.speed import through, versus
 from tuner.studies.judging.verdict import Judged, ModeTimes, Speed, Versus, judged_for, overall
@@ -37,7 +37,7 @@ def speed(
         for factor in (1.0, 1.0 + slower)
     )
     timings = [
-        Timing([[time] for time in times], contestant=Contestant(None, name=name))
+        Timed(Contestant(None, name=name), [[time] for time in times])
         for name, times in (("candidate", own), ("other", other))
     ]
     problem = KERNEL.problem()

@@ -21,8 +21,8 @@ from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.load import load_kernel
 from tuner.studies.bench import choose_against
 from tuner.studies.judging import rounds
-from tuner.studies.judging.isolation import readable_for
 from tuner.studies.judging.rounds import Rounds, content_digest
+from tuner.studies.judging.task import readable_for
 from tuner.studies.judging.verdict import Verdict
 
 

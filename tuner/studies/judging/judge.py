@@ -30,10 +30,8 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.studies import interleaved
-from tuner.studies.judging.isolation import readable_for
-from tuner.studies.judging.slowed import slowed_baseline
-from tuner.studies.judging.speed import CONFIDENCE, through, versus
-from tuner.studies.judging.task import Task
+from tuner.studies.judging.speed import CONFIDENCE, slowed_baseline, through, versus
+from tuner.studies.judging.task import Task, readable_for
 from tuner.studies.judging.verdict import (
     FORMAT,
     CandidateRecord,

@@ -29,9 +29,9 @@ from tuner.devices.isolated import expect_isolated
 from tuner.kernel.candidates import SUFFIXES, candidate_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.terminal import printable
-from tuner.studies.judging.isolation import COPIES
 from tuner.studies.judging.judge import INCUMBENT, Best, Judgement, candidate_record
 from tuner.studies.judging.report import headline
+from tuner.studies.judging.task import COPIES
 from tuner.studies.judging.verdict import CandidateRecord, Judged, Speed, Verdict
 
 LOG, BEST, ENDING = "judge.jsonl", "best.json", ".verdict.json"
