@@ -17,8 +17,8 @@ from tuner.children.measuring import BaselineContestant
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
-from tuner.devices.base import candidate_of
 from tuner.devices.requests import Requests
+from tuner.devices.trials import candidate_of
 from tuner.gpu.baselines import open_baseline
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load

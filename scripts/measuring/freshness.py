@@ -24,7 +24,7 @@ from tuner.children.measuring import Candidate
 from tuner.core import paths
 from tuner.core.conditions import Mode
 from tuner.core.model import Problem, Status
-from tuner.devices.base import candidate_of
+from tuner.devices.trials import candidate_of
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Fixed, Timed, load
 from tuner.gpu.freshness import Comparison, Freshness

@@ -9,7 +9,8 @@ from dataclasses import replace
 from tests.faults.stub_device import StubDevice, good, time_of
 from tuner.children.compilation import Compilation
 from tuner.core.model import Configuration, Measurement, Resources, Status, Trial
-from tuner.devices.base import Incumbent, measured, no_incumbent, trial_of
+from tuner.devices.base import Incumbent, no_incumbent
+from tuner.devices.trials import measured, trial_of
 
 COMPILE_S = 0.5
 

@@ -11,7 +11,8 @@ from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Trial, Verification
 from tuner.core.observer import Observer
-from tuner.devices.base import Contestant, Device, Incumbent, RaceRequest, measured, no_incumbent, trial_of
+from tuner.devices.base import Contestant, Device, Incumbent, RaceRequest, no_incumbent
+from tuner.devices.trials import measured, trial_of
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.state import SEARCHING, State

@@ -27,21 +27,13 @@ from tuner.children.measuring import (
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import DeviceError, KernelError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
-from tuner.devices.base import (
-    DEFAULT_NOISE_FLOOR,
-    Device,
-    Incumbent,
-    RaceRequest,
-    candidate_of,
-    no_incumbent,
-    say_nothing,
-    trial_of,
-)
+from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Incumbent, RaceRequest, no_incumbent, say_nothing
 from tuner.devices.calibrations import SHORT_NS, CalibrationCache, compiled_ceilings
 from tuner.devices.pending import Unanswered
 from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
 from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
+from tuner.devices.trials import candidate_of, trial_of
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import roof_of

@@ -31,9 +31,10 @@ from tuner.children.measuring import (
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Value
-from tuner.devices.base import Contestant, RaceRequest, candidate_of
+from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.guard import Guard
 from tuner.devices.pending import Unanswered
+from tuner.devices.trials import candidate_of
 from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
 from tuner.kernel.batching import Batch, Limits, batch_of
 from tuner.kernel.default import default_configuration

@@ -17,7 +17,7 @@ from msgspec import msgpack
 from tuner.children.compilation import Compilation
 from tuner.children.cubin import machine_code
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, digest
-from tuner.devices.base import measured
+from tuner.devices.trials import measured
 from tuner.kernel.spec import KernelSpec
 
 SourceKey = tuple[str, bytes]

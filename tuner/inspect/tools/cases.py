@@ -16,8 +16,8 @@ from tuner.children.job import CaseRun
 from tuner.children.measuring import Candidate, ProblemSetup, ReferenceData
 from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
-from tuner.devices.base import candidate_of
 from tuner.devices.requests import Requests
+from tuner.devices.trials import candidate_of
 from tuner.kernel.edge_sizes import ALIGNED, admitted_problems, tile_edge_problems, tile_product_problems
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
