@@ -57,7 +57,7 @@ from scripts.decoder_model import (
 )
 from scripts.harness import TUNE, machine, say, tune
 from scripts.page_figures import evidence, program
-from tuner.core.errors import TunerError, UsageError
+from tuner.core.errors import TunerError
 from tuner.core.stats import paired_ratio
 from tuner.program.calls import Calls
 from tuner.program.decisions import answers, shares
@@ -123,28 +123,18 @@ class Study(harness.Study):
     def __init__(
         self, given: argparse.Namespace, load: Load | None = None, compiler: Callable[[Pass], Pass] = compiled
     ) -> None:
-        known: dict[str, Any] = {
-            "how": {},
-            "recorded": [],
-            "begun": [],
-            "tuned": [],
-            "cases": {},
-            "failed": {},
-        }
-        super().__init__(given.work / f"{self.name}.state.json", given.seconds, **known)
+        self._shape = TINY if given.tiny else Shape(layers=given.layers or self.layers)
+        how = {"layers": self._shape.layers, "device": given.device}
+        known: dict[str, Any] = {"recorded": [], "begun": [], "tuned": [], "cases": {}, "failed": {}}
+        super().__init__(given.work / f"{self.name}.state.json", given.seconds, how, **known)
         self._given, self._load, self._compiler = given, load, compiler
         self._operations: dict[str, Any] = {}
         self.folder: Path = given.work
         self._cuda = given.device == "cuda"
-        self._shape = TINY if given.tiny else Shape(layers=given.layers or self.layers)
         self.cases = self._of(TINY_CASES if given.tiny else CASES)
         self._model: Decoder | None = None
         self.broken = False
         """Whether a pass has failed, after which nothing of this process's GPU can be relied on."""
-        how = {"layers": self._shape.layers, "device": given.device}
-        if (self.data["how"] or how) != how:
-            raise UsageError(f"{self.folder} was measured with {self.data['how']}", "name another --work")
-        self.data["how"] = how
 
     # -- what is replaced, or written with operators
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tuner.core.errors import TunerError
+from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import whole_file
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -131,14 +131,22 @@ class Study(Kept):
     Args:
         file: what is known.
         seconds: begin nothing new after so many; 0 for no limit.
+        how: what all results of one file have in common.
         empty: what is known before the first result.
 
     Attributes:
         failures: steps that failed, each with why.
+
+    Raises:
+        UsageError: the file has results of another kind.
     """
 
-    def __init__(self, file: Path, seconds: float = 0.0, **empty: Any) -> None:
-        super().__init__(file, **empty)
+    def __init__(self, file: Path, seconds: float = 0.0, how: Any = None, **empty: Any) -> None:
+        super().__init__(file, **empty, **({"how": how} if how else {}))
+        if how and self.data["how"] != how:
+            raise UsageError(
+                f"{file.parent} was measured with {self.data['how']}", "give the same, or another --work"
+            )
         self._until = time.monotonic() + (seconds or math.inf)
         self.failures: list[str] = []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import BaselineContestant
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
+from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
+from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.devices.requests import Requests
 from tuner.devices.trials import candidate_of
 from tuner.gpu.baselines import open_baseline
@@ -30,6 +32,7 @@ from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of
 from tuner.kernel.spec import KernelSpec
+from tuner.studies.interleaved import SAMPLES
 
 PLAIN: dict[str, Value] = {
     "block_size": 256,
@@ -128,6 +131,25 @@ def time_of(session: ProblemSession, timed: Timed, groups: int = 4) -> Samples:
         return samples
     finally:
         graph.close()
+
+
+def raced(
+    device: Device,
+    chosen: Sequence[Configuration],
+    rounds: int,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    mode: Mode | None = None,
+) -> list[Sequence[float]]:
+    """Return the medians of each round of configurations that are timed in turn on a device that is prepared.
+
+    Raises:
+        TunerError: one cannot be timed.
+    """
+    race = device.race(RaceRequest([Contestant(one) for one in chosen], rounds, samples, seed, mode))
+    for failed, error in race.failures.items():
+        raise TunerError(f"{chosen[failed]}: {error}")
+    return [race.timed[number].medians_ns for number in range(len(chosen))]
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:

@@ -9,10 +9,15 @@ of the others is tuned by itself, in a database of its own; its winner, what the
 default are timed in turn, outputs verified. How much fewer cubins would lose is computed from what was timed, with each
 measured size left out in turn.
 
-What was measured is kept in ``--work``, and not measured again: the same command goes on, until it says that all is
-done, also on another machine with the same card: what it needs are `portfolio.json`, `portfolio.db`, `tuned.db` and the
-folder `bundle`. Comparisons that failed are made again, last. Exit status 1 if something is left to do, or what is
-asked is missed.
+| step | |
+|---|---|
+| portfolio | searches, measures and chooses, and writes the bundle |
+| compare | tunes each of the others, and compares |
+
+What was measured is kept in ``--work``, and not measured again: the same command goes on, until nothing is left, also
+on another machine with the same card: what it needs are `portfolio.json`, `portfolio.db`, `tuned.db` and the folder
+`bundle`. Comparisons that failed are made again, last. Exit status 1 if something is left to do, or what is asked is
+missed.
 """
 
 from __future__ import annotations
@@ -32,28 +37,27 @@ from typing import Any
 import numpy as np
 
 from scripts import harness
-from scripts.harness import Kept, quantiles
-from tuner.cli.commands.winners import BundleArguments
+from scripts.harness import Study, quantiles, say, study_parser
+from scripts.lab import raced
 from tuner.cli.problems import ProblemTexts, make_problems
-from tuner.cli.winners import bundle as write_bundle
 from tuner.core import paths
-from tuner.core.errors import Interrupted, TunerError, UsageError
-from tuner.core.model import Configuration, Gpu, Problem, RunOptions
+from tuner.core.errors import Interrupted, TunerError
+from tuner.core.model import Configuration, Problem, RunOptions
 from tuner.core.observer import Observer
 from tuner.core.signals import stopping
 from tuner.core.stats import paired_ratio
 from tuner.database.database import Database
-from tuner.database.records import Filters, StoredWinner
-from tuner.devices.base import Contestant, Device, RaceRequest
+from tuner.database.records import StoredWinner
+from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.kernel.default import default_configuration
-from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
+from tuner.studies.bench import stored_winners
 from tuner.studies.portfolio import Built, build
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_cover import Cover
@@ -66,7 +70,7 @@ from tuner.winners.portfolios import TIMED, Timings, kind_of, measured, portfoli
 
 KEPT_EVERY_S = 2.0
 """Its time so far is written down so often."""
-ROUNDS, SAMPLES = 20, 8
+ROUNDS = 20
 ROUNDS_OF_ALL = 2
 """Of all members that can run a problem: they say what a better decision would gain."""
 METHODS = {
@@ -135,79 +139,80 @@ def drawn(count: int, name: str = "gemm") -> tuple[list[Problem], list[Problem]]
     return made, held_out
 
 
-class HeldOut(Kept):
+class HeldOut(Study):
     """The measurements, each kept in the work folder.
 
     Args:
         given: of the command line.
-        stop: whether time is over.
+        signalled: whether this process is told to stop.
+
+    Attributes:
+        device: on which all is timed.
     """
 
-    def __init__(self, given: argparse.Namespace, stop: Callable[[], bool]) -> None:
-        self._work, self._stop = given.work, stop
+    device: Device
+
+    def __init__(self, given: argparse.Namespace, signalled: Callable[[], bool]) -> None:
+        self._work, self._signalled = given.work, signalled
         self.kernel, self._subject = load_kernel(given.kernel), SUBJECTS[given.kernel]
         how = {"count": given.count, "trials": given.trials, "time_s": given.time, "searched": given.search}
         how = {name: getattr(self._subject, name) if value is None else value for name, value in how.items()}
-        how["kernel"] = given.kernel
-        new = not (given.work / "portfolio.json").is_file()
-        super().__init__(given.work / "portfolio.json", seconds=0.0, problems={}, how=how if new else None)
-        if self.data["how"] != how:
-            raise UsageError(
-                f"{given.work} was measured with {self.data['how']}", "give the same, or another --work"
-            )
-        self.how = how
+        self.how = {**how, "kernel": given.kernel}
+        super().__init__(given.work / "portfolio.json", given.seconds, self.how, problems={})
+        self.data.setdefault("seconds", 0.0)
         self.made, self.held_out = drawn(how["count"], given.kernel)
 
-    def portfolio(self, device: Device) -> None:
+    @property
+    def left(self) -> list[Problem]:
+        """What was not compared so far."""
+        return [one for one in self.held_out if one.key not in self.data["problems"]]
+
+    def _stop(self) -> bool:
+        return self._signalled() or not self.has_time()
+
+    def _portfolio(self) -> None:
         """Make the portfolio, and its bundle."""
         if "portfolio" in self.data:
             return
-        with Database.open(self._work / "portfolio.db") as database:
-            built = self._built(device, database)
-            self.data["decisions"] = self._decisions(built, device, database)
-            self.data["curve"] = self._curve(built, device, database)
-        self._bundle()
-        cubins = sum(1 for _ in (self._work / "bundle" / "cubin").iterdir())
-        gpu = {"name": device.gpu.name, "uuid": device.gpu.uuid[:8], "driver": device.gpu.driver}
+        bundle, path = self._work / "bundle", self._work / "portfolio.db"
+        with Database.open(path) as database:
+            built = self._built(database)
+            self.data["decisions"] = self._decisions(built, database)
+            self.data["curve"] = self._curve(built, database)
+        write_bundle(self.kernel, path, bundle)
+        gpu = {
+            "name": self.device.gpu.name,
+            "uuid": self.device.gpu.uuid[:8],
+            "driver": self.device.gpu.driver,
+        }
+        cubins = len([*(bundle / "cubin").iterdir()])
         self.keep(portfolio=built_as_json(built), gpu=gpu, cubins=cubins)
 
-    def _built(self, device: Device, database: Database) -> Built:
+    def _built(self, database: Database) -> Built:
         """Measure and choose; how long that takes is kept even if this process is killed."""
         began, spent_s = time.monotonic(), self.data["seconds"]
-        time_s = self._subject.asked["seconds"] - self._subject.choice_s
-        how = {"searched": self.how["searched"], "time_s": time_s, "spent_s": spent_s}
-        how["cubins"] = self._subject.asked["cubins"]
-        request = PortfolioRequest(self.kernel, tuple(self.made), **how)
-        progress = make_progress(quiet=False)
+        request = PortfolioRequest(
+            self.kernel,
+            tuple(self.made),
+            cubins=int(self._subject.asked["cubins"]),
+            searched=self.how["searched"],
+            time_s=self._subject.asked["seconds"] - self._subject.choice_s,
+            spent_s=spent_s,
+        )
 
         def stop() -> bool:
-            before_s, self.data["seconds"] = self.data["seconds"], spent_s + time.monotonic() - began
-            if self.data["seconds"] // KEPT_EVERY_S > before_s // KEPT_EVERY_S:
-                self.keep()
+            seconds = spent_s + time.monotonic() - began
+            if seconds > self.data["seconds"] + KEPT_EVERY_S:
+                self.keep(seconds=seconds)
             return self._stop()
 
         try:
-            with closing(progress):
-                return build(request, device, database, progress, stop)
+            with closing(make_progress(quiet=False)) as progress:
+                return build(request, self.device, database, progress, stop)
         finally:
-            self.data["seconds"] = spent_s + time.monotonic() - began
-            self.keep()
+            self.keep(seconds=spent_s + time.monotonic() - began)
 
-    def _bundle(self) -> None:
-        bundle, database = self._work / "bundle", self._work / "portfolio.db"
-        write_bundle(
-            BundleArguments(
-                db=database,
-                kernel=self.kernel.name,
-                dtype="bfloat16",
-                output=bundle,
-                force=True,
-                few=True,
-                quiet=True,
-            )
-        )
-
-    def _decisions(self, built: Built, device: Device, database: Database) -> dict[str, Any]:
+    def _decisions(self, built: Built, database: Database) -> dict[str, Any]:
         """Return how ways to decide do on sizes that are left out, each in turn."""
         rows = [row for row in portfolio_rows(database, self.kernel) if row.contestant == TIMED]
         outcomes: dict[str, list[float]] = {name: [] for name in METHODS}
@@ -215,33 +220,41 @@ class HeldOut(Kept):
             kind = kind_of(portfolio.problems[0])
             timings = timings_of(row for row in rows if kind_of(row.problem) == kind)
             for name, method in METHODS.items():
-                outcomes[name] += left_out(self.kernel, device.gpu, portfolio.members, timings, *method)
+                outcomes[name] += self._left_out(portfolio.members, timings, *method)
         return {name: quantiles(values) for name, values in outcomes.items()}
 
-    def _curve(self, built: Built, device: Device, database: Database) -> list[dict[str, Any]]:
+    def _curve(self, built: Built, database: Database) -> list[dict[str, Any]]:
         """Return for numbers of cubins the slowdown at sizes that are left out, each in turn."""
-        request = PortfolioRequest(self.kernel, tuple(self.made))
-        races, candidates = Races(request, device, database), CandidateChoice(self.kernel, device.gpu, (), 0)
+        request, gpu = PortfolioRequest(self.kernel, tuple(self.made)), self.device.gpu
+        races = Races(request, self.device, database)
         kinds = [portfolio.problems[0] for portfolio in built.portfolios]
-        cover, rows = Cover(races, candidates, kinds), []
+        cover, rows = Cover(races, CandidateChoice(self.kernel, gpu, (), 0), kinds), []
         for most in CURVE:
             kept, outcomes = cover.choose(request.bound, most, None), list[float]()
             for kind, ones in zip(kinds, kept, strict=True):
                 timings = races.timings(kind)
-                members = [(one, cover.best_at(timings, one)) for one in ones]
-                outcomes += left_out(self.kernel, device.gpu, members, timings)
+                outcomes += self._left_out([(one, cover.best_at(timings, one)) for one in ones], timings)
             rows.append({"most": most, "cubins": cover.cubins(kept), **quantiles(outcomes)})
         return rows
 
-    def compare(self, device: Device) -> None:
+    def _left_out(
+        self, members: Sequence[tuple[Configuration, Problem]], timings: Timings, *method: Sequence[int]
+    ) -> list[float]:
+        """Return how slow the chosen is at each measured size over the best timed there, with that size left out."""
+        *_, inputs = measured(self.kernel, self.device.gpu, members, timings)
+        return [float(one) for one in np.exp2(fit(*inputs, *method).chosen) if np.isfinite(one)]
+
+    def _compare(self) -> None:
         """Tune each problem by itself, and compare."""
-        manifest = read_manifest((self._work / "bundle" / "manifest.json").read_bytes())
         known = self.data["problems"]
         left = [one for one in self.held_out if "error" in known.get(one.key, {"error": ""})]
+        if "portfolio" not in self.data:
+            return
+        manifest = read_manifest((self._work / "bundle" / "manifest.json").read_bytes())
         for problem in sorted(left, key=lambda one: one.key in known):
             row = {"sizes": dict(problem.sizes), "layout": problem.options.get("layout", "")}
             try:
-                row |= self._row(device, problem, manifest)
+                row |= self._row(problem, manifest)
             except Interrupted:
                 raise
             except Exception as error:  # noqa: BLE001 - a finding: the others are compared all the same
@@ -252,47 +265,31 @@ class HeldOut(Kept):
             self.keep()
             print(f"{problem}: {row.get('over_tuned', row.get('error'))}", flush=True)
 
-    def _row(self, device: Device, problem: Problem, manifest: Manifest) -> dict[str, Any]:
-        limits = {name: getattr(device.gpu, name) for name in DEVICE_LIMITS}
+    def _row(self, problem: Problem, manifest: Manifest) -> dict[str, Any]:
+        gpu = self.device.gpu
+        limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
         computation = [dict(one.options) for one in manifest.computations].index(dict(problem.options))
-        found = dispatch(manifest, computation, problem.sizes, limits, device.gpu.name)
-        chosen = configuration_of(self.kernel, manifest, found.concrete.configuration)
-        members = [configuration_of(self.kernel, manifest, number) for number, _ in found.ranking]
+        found = dispatch(manifest, computation, problem.sizes, limits, gpu.name)
+        chosen = self._configuration(manifest, found.concrete.configuration)
+        members = [self._configuration(manifest, number) for number, _ in found.ranking]
         row = {"match": str(found.match), "chosen": str(chosen), "expected": found.expected_slowdown}
-        row |= self._compared(device, problem, chosen)
-        try:
-            row["over_best_kept"] = over_best(device, chosen, members)
-        except TunerError as error:
-            print(f"{problem}: {error}", file=sys.stderr, flush=True)  # one that was not chosen
+        row |= self._compared(problem, chosen) | {"over_best_kept": 1.0}
+        if chosen in members:
+            try:
+                times = [median(rounds) for rounds in raced(self.device, members, ROUNDS_OF_ALL)]
+                row["over_best_kept"] = times[members.index(chosen)] / min(times)
+            except TunerError as error:
+                say(f"{problem}: {error}")  # one that was not chosen
         return row
 
-    def _tuned(self, device: Device, problem: Problem) -> StoredWinner:
-        """Return the winner of a search for this problem alone, that of an earlier one with the present kernel."""
-        if self._stop():
-            raise Interrupted("time is over", "the same command goes on")
-        options = RunOptions(trials=self.how["trials"], from_scratch=True, time_s=self.how["time_s"])
-        request = Request(self.kernel, problem, options)
-        with Database.open(self._work / "tuned.db") as database:
-            if (known := self._known(database, problem)) is None:
-                session.tune(request, device, database, Observer(), self._stop)
-                known = self._known(database, problem)
-        if known is None:
-            raise TunerError("the search confirmed nothing")
-        return known
+    def _configuration(self, manifest: Manifest, number: int) -> Configuration:
+        """Return a configuration of a bundle."""
+        entry = manifest.configurations[number]
+        parameters = self.kernel.variants[entry.variant].parameters
+        return Configuration.of(entry.variant, {name: entry.parameters[name] for name in parameters})
 
-    def _known(self, database: Database, problem: Problem) -> StoredWinner | None:
-        for stored in database.winners(Filters(problem_key=problem.key)).rows:
-            run, present = stored.run, KernelIdentity(self.kernel).text
-            if (
-                run.kernel_digest == present
-                and run.options.trials == self.how["trials"]
-                and stored.winner.exportable
-            ):
-                return stored
-        return None
-
-    def _compared(self, device: Device, problem: Problem, chosen: Configuration) -> dict[str, Any]:
-        winner = self._tuned(device, problem)
+    def _compared(self, problem: Problem, chosen: Configuration) -> dict[str, Any]:
+        device, winner = self.device, self._tuned(problem)
         default = default_configuration(self.kernel, problem, device.gpu)
         if default is None:
             raise TunerError("there is no default")
@@ -312,49 +309,26 @@ class HeldOut(Kept):
             "slower_than_default": over_default.low > 1 + device.noise_floor(median(times[chosen])),
         }
 
-
-def configuration_of(kernel: KernelSpec, manifest: Manifest, number: int) -> Configuration:
-    """Return a configuration of a bundle."""
-    entry = manifest.configurations[number]
-    parameters = kernel.variants[entry.variant].parameters
-    return Configuration.of(entry.variant, {name: entry.parameters[name] for name in parameters})
-
-
-def over_best(device: Device, chosen: Configuration, members: Sequence[Configuration]) -> float:
-    """Return the time of what is chosen over that of the fastest member, at the problem that is prepared.
-
-    It is 1 where no member is chosen.
-    """
-    if chosen not in members:
-        return 1.0
-    times = [median(rounds) for rounds in raced(device, members, ROUNDS_OF_ALL)]
-    return times[members.index(chosen)] / min(times)
+    def _tuned(self, problem: Problem) -> StoredWinner:
+        """Return the winner of a search for this problem alone, perhaps an earlier one with the present kernel."""
+        if self._stop():
+            raise Interrupted("time is over", "the same command goes on")
+        options = RunOptions(trials=self.how["trials"], from_scratch=True, time_s=self.how["time_s"])
+        request = Request(self.kernel, problem, options)
+        with Database.open(self._work / "tuned.db") as database:
+            for search in (True, False):
+                winners = stored_winners(database, self.device.gpu, self.kernel).rows
+                if known := [one for one in winners if one.run.problem == problem]:
+                    return known[0]
+                if search:
+                    session.tune(request, self.device, database, Observer(), self._stop)
+        raise TunerError("the search confirmed nothing")
 
 
-def left_out(
-    kernel: KernelSpec,
-    gpu: Gpu,
-    members: Sequence[tuple[Configuration, Problem]],
-    timings: Timings,
-    neighbours: Sequence[int] = NEIGHBOURS,
-    weights: Sequence[int] = COST_WEIGHTS,
-) -> list[float]:
-    """Return how slow what is chosen is at each measured size, over the best timed there, with that size left out."""
-    *_, inputs = measured(kernel, gpu, members, timings)
-    chosen = fit(*inputs, neighbours, weights).chosen
-    return [float(one) for one in np.exp2(chosen) if np.isfinite(one)]
-
-
-def raced(device: Device, chosen: Sequence[Configuration], rounds: int) -> list[Sequence[float]]:
-    """Return the medians of each round of configurations that are timed in turn.
-
-    Raises:
-        TunerError: one cannot be timed.
-    """
-    race = device.race(RaceRequest([Contestant(one) for one in chosen], rounds, SAMPLES, 0))
-    for failed, error in race.failures.items():
-        raise TunerError(f"{chosen[failed]}: {error}")
-    return [timed.medians_ns for timed in race.timed.values()]
+def write_bundle(kernel: KernelSpec, database: Path, folder: Path) -> None:
+    """Write a portfolio and the defaults as a bundle."""
+    words = ["--kernel", kernel.name, "--dtype", "bfloat16", "--db", str(database), "-o", str(folder)]
+    harness.tune("bundle", *words, "--few", "--force", "--quiet")
 
 
 def summary(data: Mapping[str, Any], subject: Subject = SUBJECTS["gemm"]) -> dict[str, Any]:
@@ -388,11 +362,9 @@ def summary(data: Mapping[str, Any], subject: Subject = SUBJECTS["gemm"]) -> dic
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure what is left, and write what there is."""
-    options = harness.parser((__doc__ or "").partition("\n")[0])
+    options = study_parser(__doc__, ("portfolio", "compare"), "portfolio")
+    options.set_defaults(seconds=570.0)
     add = options.add_argument
-    add("--work", type=Path, required=True, help="folder of what was measured")
-    add("--out", type=Path, required=True, help="folder that gets portfolio.json")
-    add("--seconds", type=float, default=570.0, help="begin nothing new after these")
     add("--kernel", default="gemm", choices=SUBJECTS)
     add("--count", type=int, help="problems, of which a fifth is held out")
     add("--trials", type=int, help="of each search for comparison")
@@ -401,25 +373,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--device", default="cuda")
     add("--jobs", type=int, help="compiling processes")
     given = options.parse_args(arguments)
-    until = time.monotonic() + given.seconds
-    with stopping() as signalled:
-
-        def stop() -> bool:
-            return signalled() or time.monotonic() > until
-
-        try:
-            state = HeldOut(given, stop)
-        except TunerError as error:
-            print(error, file=sys.stderr)
-            return 2
-        with closing(open_device(given.device, given.kernel, given.jobs, paths.cubins(), print)) as device:
-            try:
-                state.portfolio(device)
-                state.compare(device)
-            except (Interrupted, KeyboardInterrupt):
-                compared = f"{len(state.data['problems'])} of {len(state.held_out)}"
-                print(f"stopped: {compared} are compared; the same command goes on")
-                return 1
+    try:
+        with stopping() as signalled:
+            state = HeldOut(given, signalled)
+            opened = open_device(given.device, given.kernel, given.jobs, paths.cubins(), print)
+            with closing(opened) as state.device:
+                state.run(given.steps)
+    except TunerError as error:
+        say(str(error))
+        return 2
+    if state.left:
+        compared = len(state.held_out) - len(state.left)
+        print(f"{compared} of {len(state.held_out)} are compared; the same command goes on")
+        return 1
     subject, suffix = SUBJECTS[given.kernel], "" if given.kernel == "gemm" else f"-{given.kernel}"
     figures = summary(state.data, subject)
     harness.write(given.out, f"portfolio{suffix}", {**state.data, "asked": subject.asked, "summary": figures})

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from scripts import harness
 from scripts.harness import Study, say, study_parser, today, versions
+from scripts.lab import raced
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode
@@ -33,7 +34,7 @@ from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Problem, RunOptions
 from tuner.core.observer import Observer
 from tuner.database.database import Database
-from tuner.devices.base import Contestant, Device, RaceRequest
+from tuner.devices.base import Device
 from tuner.devices.choose import open_device
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -176,18 +177,11 @@ class Winners(Study):
         for seed in range(PROCESSES):
             with closing(self._open(1)) as device:  # all is in the cache
                 device.prepare(kernel, problem, seed + 1, self._conditions)
-                of_modes = [self._in_turn(device, contestants, seed, mode) for mode in modes]
+                of_modes = [
+                    np.array(raced(device, contestants, ROUNDS, SAMPLES, seed, mode)).T for mode in modes
+                ]
             processes.append(np.exp(np.mean(np.log(of_modes), axis=0)))
         return processes
-
-    def _in_turn(
-        self, device: Device, contestants: Sequence[Configuration], seed: int, mode: Mode | None
-    ) -> Times:
-        entered = [Contestant(one) for one in contestants]
-        race = device.race(RaceRequest(entered, ROUNDS, SAMPLES, seed, mode))
-        for failed, error in race.failures.items():
-            raise TunerError(f"{contestants[failed]}: {error}")
-        return np.array([race.timed[i].medians_ns for i in range(len(contestants))]).T
 
     @property
     def summary(self) -> dict[str, Any]:
