@@ -82,7 +82,7 @@ def test_what_is_confirmed_is_said_and_frees_the_process() -> None:
     assert said == ["confirming the winner in a fresh process", "verifying the winner at edge-case sizes"]
     device.confirmed = lambda c, time_ns: good(1.04 * time_ns)
     moved = confirmation.confirm(device, PROBLEM, one, 1e6, None, said.append, (one, 1e6))
-    assert not moved.objection and "timing another finalist in a fresh process" in said
+    assert not moved.reason and "timing another finalist in a fresh process" in said
     assert ended == [True, True]
 
 
@@ -96,7 +96,7 @@ def test_where_no_other_finalist_can_tell_a_time_may_be_off_by_more(
     device.confirmed = lambda c, time_ns: good(factor * time_ns)
     one = trial(0, 1000.0).configuration
     found = confirmation.confirm(device, PROBLEM, one, 1e6, None, lambda _: None, moved=moved)
-    assert bool(found.objection) == objects
+    assert bool(found.reason) == objects
 
 
 def test_what_is_wrong_where_a_winner_was_is_refused_before_another_race() -> None:

@@ -28,7 +28,7 @@ def test_a_size_at_which_a_winner_is_wrong_is_the_last() -> None:
     wrong = confirmation.confirm(
         device, PROBLEM, trial(0, 1000.0).configuration, 1e6, None, lambda what: None
     )
-    assert len(seen) == 3 and f"n={seen[-1]}" in wrong.objection
+    assert len(seen) == 3 and f"n={seen[-1]}" in wrong.reason
 
 
 @pytest.mark.parametrize(("n", "sizes"), [(2**24, [2**24]), (2**24 + 1, [])])
@@ -60,7 +60,7 @@ def test_contents_that_cannot_be_judged_at_one_size_are_tried_at_another(tmp_pat
     confirmed = confirmation.confirm(
         Undecided(), PROBLEM, one, 1e6, None, lambda what: None, None, scale_kernel(tmp_path)
     )
-    assert len(tried) == len(set(tried)) == 2 and not confirmed.objection
+    assert len(tried) == len(set(tried)) == 2 and not confirmed.reason
 
 
 def test_a_winner_is_verified_around_its_tile_below_its_size_and_beside_it() -> None:

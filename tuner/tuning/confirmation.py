@@ -60,21 +60,20 @@ SLOW_S = 5.0
 class Confirmation:
     """What a fresh process and other sizes say of a winner."""
 
-    measurement: Measurement | None = None
-    """None where nothing can be confirmed."""
+    confirmed: Measurement | None = None
+    """In the fresh process; None where nothing can be confirmed."""
     edge_cases: list[tuple[Problem, Measurement]] = field(default_factory=list)
+    """The winner at other sizes."""
     varied: Measurement | None = None
     """With further contents of the inputs, at one of these sizes or its own; None where it was not verified so."""
     edge_note: str = ""
     """Why it was verified at fewer sizes than usual; empty if it was not."""
     wrong_at: Problem | None = None
     """The first size at which it is wrong."""
-    objection: str = ""
-    """Empty if nothing speaks against it."""
+    reason: str = ""
+    """Why it is no winner; empty if nothing speaks against it."""
     no_process: bool = False
-    """Whether the objection is only that no process could be had."""
-    out_of_time: bool = False
-    """Whether the time for other sizes was over before its output for further contents was seen."""
+    """Whether the reason says nothing about the winner: no process could be had to confirm or verify it."""
 
 
 def confirm(
@@ -108,13 +107,13 @@ def confirm(
         ended.callback(device.end_confirmation)  # a large problem does not fit twice
         say("confirming the winner in a fresh process")
         with device.phases.phase("fresh process"):
-            measurement, objection = _fresh_process(device, winner, raced_ns, other, moved, say)
-        if objection:
-            return Confirmation(measurement, objection=objection, no_process=measurement.status in NO_PROCESS)
+            measurement, reason = _fresh_process(device, winner, raced_ns, other, moved, say)
+        if reason:
+            return Confirmation(measurement, reason=reason, no_process=measurement.status in NO_PROCESS)
         error = measurement.verification.true_error if measurement.verification else None
         if max_error is not None and error is not None and error > max_error:
-            objection = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
-            return Confirmation(measurement, objection=objection)
+            reason = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
+            return Confirmation(measurement, reason=reason)
         say(f"verifying the winner {'at edge-case sizes' if any_size else 'with other inputs'}")
         checked = _EdgeCases(device, winner, say, kernel.of_one_size if kernel is not None else "")
         with device.phases.phase("edge-case sizes"):
@@ -126,8 +125,7 @@ def confirm(
         failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
         varied = next((one for _, one in verified if one.contents), None)
         if not failed:
-            late = varied is None and checked.out_of_time
-            return Confirmation(measurement, edge_cases, varied, checked.note, out_of_time=late)
+            return Confirmation(measurement, edge_cases, varied, checked.note)
         # A wrong result at one size counts, also if another size could not be verified.
         at, worst = min(failed, key=lambda case: not is_wrong(case[1]))
         return Confirmation(
@@ -223,16 +221,11 @@ class _EdgeCases:
         return [(case, answer)]
 
     @property
-    def out_of_time(self) -> bool:
-        """Whether there is no time left."""
-        return time.monotonic() >= self._ends
-
-    @property
     def note(self) -> str:
         """Why fewer sizes than usual were verified; empty if they are as many, or all that the constraints admit."""
         if self._count >= VERIFIED_PROBLEMS:
             return ""
-        if self.out_of_time:
+        if time.monotonic() >= self._ends:
             return f"the limit of {EDGE_CASES_S:g} s ended that"
         if self._undecided:
             return f"elsewhere nothing says what is right: {self._undecided[0]}"
@@ -250,9 +243,7 @@ def _fresh_process(
     """Return the last measurement in a fresh process, and what it says against the winner's time."""
     times_ns: list[float] = []
     for _ in range(CONFIRMING_PROCESSES):
-        measurement = device.confirm(winner, raced_ns)
-        if measurement.status in AGAIN:
-            measurement = device.confirm(winner, raced_ns)
+        measurement = _confirmed(device, winner, raced_ns)
         if measurement.status is not Status.OK:
             return measurement, f"in a fresh process: {measurement.status}: {measurement.error}"
         times_ns.append(median(measurement.samples_ns))
@@ -270,11 +261,15 @@ def _fresh_process(
     return measurement, f"{raced_ns / 1e3:.2f} us in the race, {times} us in fresh processes"
 
 
+def _confirmed(device: Device, configuration: Configuration, raced_ns: float) -> Measurement:
+    """Return the measurement in a fresh process; in another if something befell the first."""
+    measurement = device.confirm(configuration, raced_ns)
+    return device.confirm(configuration, raced_ns) if measurement.status in AGAIN else measurement
+
+
 def _moved_as_much(device: Device, moved: float, other: Configuration, raced_ns: float) -> bool:
     """Return whether another finalist is as far from its time in the race; not if it cannot be measured."""
-    beside = device.confirm(other, raced_ns)
-    if beside.status in AGAIN:
-        beside = device.confirm(other, raced_ns)
+    beside = _confirmed(device, other, raced_ns)
     if beside.status is not Status.OK:
         return False
     apart = moved - (median(beside.samples_ns) / raced_ns - 1)

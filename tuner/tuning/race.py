@@ -269,17 +269,11 @@ class FinalRace:
         tied = set(standing.tied_with(first)) & set((warm or standing).tied_with(first))
         return Finish(
             **vars(in_race),
+            **vars(confirmation),
             winner=winner,
             default=self.default,
-            confirmed=confirmation.measurement,
-            edge_cases=confirmation.edge_cases,
-            varied=confirmation.varied,
-            edge_note=confirmation.edge_note,
-            wrong_at=confirmation.wrong_at,
             checked_against=self.kernel.reference.checked_against if self.kernel else "reference",
-            exportable=not confirmation.objection,
-            reason=confirmation.objection,
-            no_process=confirmation.no_process,
+            exportable=not confirmation.reason,
             tied=1 + len(tied) if standing.rounds > 1 else 1,  # one round says nothing of ties
             incumbent=self.incumbent,
             incumbent_ns=incumbent_ns,

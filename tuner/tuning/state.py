@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.core.model import Configuration, Measurement, Problem, Run, Status, Trial
+from tuner.core.model import Configuration, Run, Status, Trial
 from tuner.core.stats import Ratio, Verdict, ratio_record
 from tuner.database.records import RESERVATIONS, KnownTrial, Mark, Metrics, WarmTime, Winner
 from tuner.devices.base import Device
@@ -18,6 +18,7 @@ from tuner.kernel.space import SearchSpace
 from tuner.search.initial import Initial
 from tuner.search.stopping import Stopped
 from tuner.search.translation import Results
+from tuner.tuning.confirmation import Confirmation
 
 WARM_UP_S = 3.0
 """The first compilations take so long that the GPU cannot be busy before."""
@@ -61,26 +62,14 @@ class WarmFinish(InRace):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finish(InRace):
+class Finish(Confirmation, InRace):
     """Result of the race in the run's mode, and of the confirmation."""
 
     winner: Trial
     default: Trial | None = None
-    confirmed: Measurement | None = None
-    edge_cases: list[tuple[Problem, Measurement]] = field(default_factory=list)
-    """The winner at other sizes."""
-    edge_note: str = ""
-    """Why these are fewer than usual; empty if they are not."""
-    wrong_at: Problem | None = None
-    """The first of these at which it is wrong."""
-    varied: Measurement | None = None
-    """The winner with further contents of the inputs; None where it was not verified so."""
     checked_against: str = "reference"
     """What results were compared with: see ``ReferenceSpec.checked_against``."""
     exportable: bool = False
-    reason: str = ""
-    no_process: bool = False
-    """Whether the reason says nothing about the winner: no process could be had to confirm or verify it."""
     unstable: list[tuple[Trial, str]] = field(default_factory=list)
     """Finalists that a fresh process could not reproduce, or that are wrong at other sizes."""
     tied: int = 1

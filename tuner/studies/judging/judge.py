@@ -320,55 +320,48 @@ class _AtProblem:
     def _confirm(self, configuration: Configuration, time_ns: float) -> None:
         """Measure it in a fresh process, and verify it at other sizes and with other inputs."""
         task = self._task
-        confirmed = confirm(
+        found = confirm(
             self._device, self._problem, configuration, time_ns, None, self._judgement.say, None,
             self._candidate, any_size=task.kernel.judge.any_size, moved=MOVED,
         )  # fmt: skip
-        measurement, varied = confirmed.measurement, confirmed.varied
-        samples = measurement.samples_ns if measurement is not None else ()
+        varied, samples = found.varied, found.confirmed.samples_ns if found.confirmed else ()
         self.note(
-            sizes=tuple(SizeChecked(at.sizes, one.status, one.error) for at, one in confirmed.edge_cases),
-            sizes_note=confirmed.edge_note,
+            sizes=tuple(SizeChecked(at.sizes, one.status, one.error) for at, one in found.edge_cases),
+            sizes_note=found.edge_note,
             contents=dict(varied.contents) if varied is not None else {},
             fresh_ns=sorted(samples)[len(samples) // 2] if samples else None,
         )
-        if confirmed.objection:
-            raise CandidateRefused(self._reason(confirmed), confirmed.objection)
-        if why := self._unseen(confirmed):
+        if found.reason:
+            raise CandidateRefused(self._reason(found), found.reason)
+        if why := self._unseen(found):
             raise CandidateRefused(str(Status.UNVERIFIED), why)
 
-    def _unseen(self, confirmed: Confirmation) -> str:
+    def _unseen(self, found: Confirmation) -> str:
         """Say why no further contents were seen in time; empty if they were, or cannot be had.
 
         It may be the candidate that takes so long, at sizes that are not timed or on the reference's processors.
         """
-        if confirmed.varied is not None:
-            late = confirmed.varied.contents.get(
-                Content.LATER
-            )  # drawn last, and the reference has an answer to it
+        if found.varied is not None:
+            # Drawn last, and the reference has an answer to it.
+            late = found.varied.contents.get(Content.LATER)
             return f"with other inputs: {late}" if late else ""
         kernel, gpu = self._candidate, self._device.gpu
         if kernel.reference.golden or not any(map(is_random, tensors_of(kernel, self._problem, gpu))):
             return ""
-        return f"at other sizes: {confirmed.edge_note or 'none suits it at which references are fast'}"
+        return f"at other sizes: {found.edge_note or 'none suits it at which references are fast'}"
 
-    def _reason(self, confirmed: Confirmation) -> str:
+    def _reason(self, found: Confirmation) -> str:
         """Return why a candidate was not confirmed, as a word."""
-        if confirmed.no_process:
+        if found.no_process:
             return "failed"
-        if any(one.status is Status.TAMPERS for _, one in confirmed.edge_cases):
+        if any(one.status is Status.TAMPERS for _, one in found.edge_cases):
             return str(Status.TAMPERS)
-        if confirmed.wrong_at is not None:
-            wrong = (
-                next(one for _, one in confirmed.edge_cases if is_wrong(one))
-                if confirmed.edge_cases
-                else None
-            )
+        if found.wrong_at is not None:
+            wrong = next((one for _, one in found.edge_cases if is_wrong(one)), None)
             with_others = wrong is None or wrong.error.startswith("with ")
             return "wrong_with_other_inputs" if with_others else "wrong_at_other_size"
-        measurement = confirmed.measurement
-        confirmed_ok = measurement is None or measurement.status is Status.OK
-        return str(Status.UNSTABLE if confirmed_ok or measurement is None else measurement.status)
+        fresh = found.confirmed.status if found.confirmed else Status.OK
+        return str(Status.UNSTABLE if fresh is Status.OK else fresh)
 
 
 def _is_called(kernel: KernelSpec) -> bool:
