@@ -78,7 +78,7 @@ def test_what_is_confirmed_is_said_and_frees_the_process() -> None:
 
     device = Freed()
     one = trial(0, 1000.0).configuration
-    assert not confirmation.confirm(device, PROBLEM, one, 1e6, None, said.append).objection
+    assert not confirmation.confirm(device, PROBLEM, one, 1e6, None, said.append).reason
     assert said == ["confirming the winner in a fresh process", "verifying the winner at edge-case sizes"]
     device.confirmed = lambda c, time_ns: good(1.04 * time_ns)
     moved = confirmation.confirm(device, PROBLEM, one, 1e6, None, said.append, (one, 1e6))
