@@ -66,17 +66,19 @@ def expected(file: Path, *arrays: Array) -> dict[str, Array | tuple[Array, Array
     """Return what ``Model`` gives for arrays, in float64 on the CPU, by the names of its outputs.
 
     A number comes with its magnitude, of which rounding errors are a share: how it responds to errors of inputs and
-    weights, and how far torch's own float32 is off, there and in the mean. A layer that cancels what the layer before
-    has rounded is not exact, although inputs say so: a GELU of -4, or a mean taken off.
+    weights (where inputs are all equal also of one sign, as the rounding errors of a sum of equal terms are), and how
+    far torch's own float32 is off, there and in the mean. A layer that cancels what the layer before has rounded is not
+    exact, although inputs say so: a GELU of -4, or a mean taken off. Integers on which float32 and float64 agree have
+    none: they are exact.
     """
     torch = importlib.import_module("torch")
     wide, narrow, random = _on_host(file, "float64"), _on_host(file, "float32"), np.random.default_rng(0)
     weights = {name: one.numpy() for name, one in wide.state_dict().items()}
 
-    def run(module: Any, dtype: str, *, off: bool = False) -> list[Array]:
+    def run(module: Any, dtype: str, *signs: float) -> list[Array]:
         def tensor(array: Array) -> Any:
             if array.dtype.kind == "f":
-                errors = UNIT * random.choice((-1.0, 1.0), array.shape) if off else 0.0
+                errors = UNIT * random.choice(signs, array.shape) if signs else 0.0
                 array = (array * (1.0 + errors)).astype(dtype)
             return torch.from_numpy(np.array(array))  # the module may write to it
 
@@ -87,14 +89,19 @@ def expected(file: Path, *arrays: Array) -> dict[str, Array | tuple[Array, Array
         return [np.atleast_1d(one.numpy()) for one in several]  # a loss has no dimension, and a tensor one
 
     values, rounded = run(wide, "float64"), run(narrow, "float32")
-    responses = [run(wide, "float64", off=True) for _ in range(PROBES)]
+    responses = [run(wide, "float64", -1.0, 1.0) for _ in range(PROBES)]
+    equal = all(array.min() == array.max() for array in arrays)
+    of_one_sign = run(wide, "float64", 1.0) if equal else values
     outputs: dict[str, Array | tuple[Array, Array]] = {}
     for number, value in enumerate(values):
         outputs[f"y{number}"] = value
         if value.dtype.kind == "f":
             error = np.abs(rounded[number] - value)
             response = np.sqrt(np.mean([(one[number] - value) ** 2 for one in responses], axis=0))
+            response = np.maximum(response, np.abs(of_one_sign[number] - value))
             outputs[f"y{number}"] = value, (response + error + np.sqrt(np.mean(error**2))) / UNIT
+        elif np.array_equal(value, rounded[number]):
+            outputs[f"y{number}"] = value, np.zeros(value.shape)
     return outputs
 
 

@@ -73,7 +73,8 @@ def run_function(
 
     It gets what its parameters name: tensors as arrays that it cannot write to (float64 or complex128; int64, uint64 or
     bool where the tensor has these), sizes and scalars. It returns an array, or a table of arrays by output; in place
-    of each array perhaps a pair of the array and its magnitude. It is called once more with the same inputs, unless it
+    of each array perhaps a pair of the array and its magnitude, which says of integers that they are exact where inputs
+    are equal, too. It is called once more with the same inputs, unless it
     takes :data:`REPEATED_S`. Where a magnitude is missing, it is called with inputs that are off by a rounding error of
     float32: :data:`PROBES` times, and up to three times for the terms, unless that takes long.
 
@@ -113,7 +114,7 @@ def run_function(
                 break
         floats = [name for name in first if of[name].dtype in UNIT_ROUNDOFF]
         missing = [name for name in floats if first[name][1] is None]
-        integers = [name for name in first if further and of[name].dtype not in UNIT_ROUNDOFF]
+        integers = [name for name in first if further and name not in floats and first[name][1] is None]
         call_s += DRAWING_S * sum(map(np.size, exact.values()))
         if not probes and call_s * PROBES <= PROBING_S:
             probes = PROBES
