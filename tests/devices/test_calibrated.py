@@ -187,12 +187,14 @@ def test_gpu_that_cannot_be_calibrated_is_tuned_all_the_same(
     assert prepare(opened(), tmp_path).reference_ns == REFERENCE_NS
 
 
-def test_calibration_beside_others_is_not_kept(
+def test_calibration_beside_others_is_not_kept_for_long(
     opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_OTHERS", "2")
     device = opened()
     assert prepare(device, tmp_path).reference_ns == REFERENCE_NS
+    assert device.known_calibration() is not None
+    monkeypatch.setattr("tuner.devices.calibrations.BESIDE_OTHERS_S", -1.0)
     assert device.known_calibration() is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,20 @@ def test_cache_gives_what_was_kept(tmp_path: Path) -> None:
     assert CalibrationCache(tmp_path / "new" / "folder").read(CARD) == later
     (path,) = kept(tmp_path / "new" / "folder")
     assert CARD.uuid in path.name
+
+
+def test_what_others_may_have_disturbed_is_believed_for_a_while(tmp_path: Path) -> None:
+    cache = CalibrationCache(tmp_path)
+    cache.write(CARD, CALIBRATION, alone=False)
+    assert cache.read(CARD) == CALIBRATION
+    (path,) = kept(tmp_path)
+    before = path.stat().st_mtime - calibrations.BESIDE_OTHERS_S - 1.0
+    os.utime(path, (before, before))
+    assert cache.read(CARD) is None
+    cache.write(CARD, CALIBRATION, alone=False)
+    undisturbed = replace(CALIBRATION, reference_ns=1.0)
+    cache.write(CARD, undisturbed)
+    assert cache.read(CARD) == undisturbed
 
 
 @pytest.mark.parametrize("changes", [{"driver": "13.1"}, {"uuid": "fedcba9876543210"}, {"clock_hz": 1.5e9}])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +23,9 @@ CEILING = "copy_sweep"
 """One of the kernels that measure ceilings."""
 VERSION = 3
 """Of how calibrations are taken."""
+BESIDE_OTHERS_S = 900.0
+"""How long one is believed that was taken while other processes had a context on the GPU: what these did to the noise
+may be over. Without it each of many judgements at once would calibrate, and none would be the first to be alone."""
 
 
 def compiled_ceilings(pool: CompilePool, gpu: Gpu) -> bytes:
@@ -49,24 +54,35 @@ class CalibrationCache:
         """Return what was measured on this very card with this driver and these kernels."""
         if self._folder is None:
             return None
-        try:
-            calibration = Calibration.from_json(json.loads(self._path(self._folder, gpu).read_text()))
-            sound = calibration.reference_ns > 0 and all(share > 0 for share in calibration.noise.values())
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):  # absent, or of another version
-            return None
-        return calibration if sound else None
+        for alone in (True, False):
+            path = self._path(self._folder, gpu, alone=alone)
+            with suppress(
+                OSError, ValueError, TypeError, KeyError, AttributeError
+            ):  # absent, or of another version
+                if time.time() - path.stat().st_mtime > (math.inf if alone else BESIDE_OTHERS_S):
+                    continue
+                calibration = Calibration.from_json(json.loads(path.read_text()))
+                if calibration.reference_ns > 0 and all(share > 0 for share in calibration.noise.values()):
+                    return calibration
+        return None
 
-    def write(self, gpu: Gpu, calibration: Calibration) -> None:
-        """Keep a calibration; a folder that cannot be written costs its repetition, nothing else."""
+    def write(self, gpu: Gpu, calibration: Calibration, *, alone: bool = True) -> None:
+        """Keep a calibration; a folder that cannot be written costs its repetition, nothing else.
+
+        Args:
+            gpu: the card.
+            calibration: of it.
+            alone: whether no other process had a context on it; else it is believed for a quarter of an hour.
+        """
         if self._folder is None:
             return
-        path = self._path(self._folder, gpu)
+        path = self._path(self._folder, gpu, alone=alone)
         with suppress(OSError):
             make_private(self._folder.parent, self._folder)
             with whole_file(path, replace=True) as partial:
                 partial.write_text(json.dumps(calibration.to_json()))
 
     @staticmethod
-    def _path(folder: Path, gpu: Gpu) -> Path:
+    def _path(folder: Path, gpu: Gpu, *, alone: bool) -> Path:
         how = digest([VERSION, gpu.driver, gpu.clock_hz, render_helpers(), render_ceilings(gpu.cc)])
-        return folder / f"{gpu.uuid or 'unknown'}-{how[:16]}.json"
+        return folder / f"{gpu.uuid or 'unknown'}-{how[:16]}{'' if alone else '-beside-others'}.json"

@@ -171,8 +171,7 @@ class LocalDevice(Device):
                 self.phases.note("calibration", began)
             case Failed(error=error) | Unanswered(error=error):
                 raise DeviceError(error)
-        if self._alone and alone:  # what others did to the noise would be believed for ever
-            self._calibrations.write(self.gpu, calibration)
+        self._calibrations.write(self.gpu, calibration, alone=self._alone and alone)
         return calibration
 
     def _set_up(self) -> float:
