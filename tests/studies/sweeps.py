@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from tests.faults.ladder_device import Recorder
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.kernel.baselines import baselines_of
-from tuner.kernel.spec import KernelSpec
+from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.studies.bench import Against
-from tuner.studies.ladder import Level, Sweep
+from tuner.studies.ladder import SEARCH, Level, Sweep
 from tuner.studies.ladder_run import LadderRun
 
 
-def sweep(kernel: KernelSpec, *sizes: int, **changes: object) -> Sweep:
+def sweep(kernel: KernelSpec, *sizes: int, steps: tuple[StepSpec, ...] | None = None, **search: Any) -> Sweep:
     against = Against(default=False, baselines=tuple(baselines_of(kernel)), named=False)
     levels = tuple({"n": n} for n in sizes or (1024,))
-    return replace(Sweep(kernel, kernel.problem(), levels, kernel.steps, against), **changes)  # type: ignore[arg-type]
+    steps = kernel.steps if steps is None else steps
+    return Sweep(kernel, kernel.problem(), levels, steps, against, search=replace(SEARCH, **search))
 
 
 def up(

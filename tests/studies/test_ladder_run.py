@@ -115,8 +115,10 @@ def test_other_request_is_another_search(
     up(what, device, database)
     assert device.submitted == []
     if "base" in changes:
-        changes = {"base": kernel.problem(options={"order": "down"})}
-    up(replace(what, **changes), device, database)  # type: ignore[arg-type]
+        other = replace(what, base=kernel.problem(options={"order": "down"}))
+    else:
+        other = replace(what, search=replace(what.search, **changes))  # type: ignore[arg-type]
+    up(other, device, database)
     assert device.submitted
 
 
@@ -126,7 +128,7 @@ def test_fewer_trials_than_before_are_no_reason_to_search(
     what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=5, time_s=1e6)
     up(what, device, database)
     device.submitted.clear()
-    up(replace(what, trials=4), device, database)
+    up(replace(what, search=replace(what.search, trials=4)), device, database)
     assert device.submitted == []
 
 

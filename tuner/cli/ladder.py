@@ -14,6 +14,7 @@ from tuner.cli.options import ProblemArguments
 from tuner.cli.problems import assignments, make_problem, size_of
 from tuner.core import paths
 from tuner.core.errors import Interrupted, UsageError, suggestion
+from tuner.core.model import RunOptions
 from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
@@ -47,6 +48,7 @@ def ladder(asked: LadderArguments) -> None:
         sizes=tuple(swept) or (dict(base.sizes),),
         steps=choose_steps(kernel, asked.step_names),
         against=_against(kernel, asked.against),
+        search=part(asked, RunOptions),
     )
     for path in asked.plots:
         for file in figure_files(path):

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import UsageError, suggestion
-from tuner.core.model import Configuration, Gpu, Problem, Value
+from tuner.core.model import Configuration, Gpu, Problem, RunOptions, Value
 from tuner.core.stats import UNDECIDED, Ratio
 from tuner.database.records import Benchmark
 from tuner.devices.base import Device, Timed
@@ -25,10 +24,8 @@ STEP_PREFIX = "rung:"
 """Before a step's name among the benchmarks of the database, so that no baseline has the same name."""
 LADDER = "ladder"
 """Tag of these benchmarks."""
-TRIALS = 24
-"""Configurations of a step at a size: a step is a small part of a space, and a sweep has dozens of such searches."""
-TIME_S = 5.0
-"""Seconds of such a search."""
+SEARCH = RunOptions(trials=24, time_s=5.0)
+"""Of a step at a size: a step is a small part of a space, and a sweep has dozens of such searches."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +38,9 @@ class Sweep:
     sizes: tuple[Mapping[str, int], ...]
     steps: tuple[StepSpec, ...]
     against: Against
-    trials: int = TRIALS
-    time_s: float = TIME_S
     rounds: int = 20
-    seed: int = 0
-    mode: Mode | None = None
-    """What the caches hold; None leaves it to each problem."""
-    regime: Regime = Regime.RESTED
-    from_scratch: bool = False
-    """Search every step, whatever the database has."""
+    search: RunOptions = SEARCH
+    """Of each step; its conditions and its seed hold for the race as well."""
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,9 @@ class LadderRun:
         """Tune each step of a problem, and time the best of each in turn, if one has a configuration."""
         sweep, device = self._sweep, self._device
         try:
-            conditions, why = device.choose_conditions(sweep.kernel, problem, sweep.mode, sweep.regime)
+            conditions, why = device.choose_conditions(
+                sweep.kernel, problem, sweep.search.mode, sweep.search.regime
+            )
             roof = roof_of(sweep.kernel, problem, device.gpu)
         except TunerError as error:
             level.absent.update({step.name: ladder.Absence(str(error)) for step in steps})
@@ -101,7 +103,7 @@ class LadderRun:
             if not tuned:
                 return
             baselines, failures = self._baselines(problem, roof)
-            device.prepare(sweep.kernel, problem, sweep.seed, conditions)
+            device.prepare(sweep.kernel, problem, sweep.search.seed, conditions)
             count = len(tuned) + len(baselines)
             self._progress.step(f"{ladder.sizes_text(level.sizes)}: timing {count} in turn", self._ended)
             found = self._timed(level, problem, tuned, baselines)
@@ -198,7 +200,7 @@ class LadderRun:
         most = int(COMPARISON_NS / once_ns) if once_ns else self._sweep.rounds
         what = self._device, self._sweep.kernel, problem, contestants
         rounds = max(MIN_SAMPLES, min(self._sweep.rounds, most))
-        return compare(*what, rounds, self._sweep.seed, needed=len(steps), failing=failing)
+        return compare(*what, rounds, self._sweep.search.seed, needed=len(steps), failing=failing)
 
     def _expected_ns(self, name: str, roof: Roof) -> float:
         """Return a time extrapolated from the one before, in proportion to the work; 0 if there is none."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from tuner.core.conditions import Conditions
 from tuner.core.errors import Interrupted, NotRecordedError, SpaceError, TunerError
-from tuner.core.model import Configuration, Problem, Run, RunOptions, Trial, Value
+from tuner.core.model import Configuration, Problem, Run, Trial, Value
 from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -71,20 +71,11 @@ class StepSearch:
         request = Request(
             sweep.kernel,
             problem,
-            RunOptions(
-                trials=sweep.trials,
-                seed=sweep.seed,
-                variants=(step.variant,),
-                fixed=step.parameters,
-                from_scratch=sweep.from_scratch,
-                time_s=sweep.time_s,
-                mode=sweep.mode,
-                regime=sweep.regime,
-            ),
+            replace(sweep.search, variants=(step.variant,), fixed=step.parameters),
             expected_ns=expected_ns,
         )
         try:
-            if not sweep.from_scratch:
+            if not sweep.search.from_scratch:
                 earlier, equal = self._earlier(step, problem, conditions)
                 trial = fastest([trial for _, trial in earlier])
                 if trial is not None:
@@ -156,7 +147,9 @@ class StepSearch:
         how = self.database.run_state(run.id)
         if how["state"] != "finished":
             return False
-        if len(trials) >= self.sweep.trials or how["stats"].get("search_s", 0.0) >= self.sweep.time_s:
+        limits, took_s = self.sweep.search, how["stats"].get("search_s", 0.0)
+        late = limits.time_s is not None and took_s >= limits.time_s
+        if late or len(trials) >= limits.trials:
             return True
         space = SearchSpace.from_kernel(
             self.sweep.kernel, run.problem, self.device.gpu, run.options.variants, run.options.fixed
