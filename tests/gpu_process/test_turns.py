@@ -89,6 +89,27 @@ def test_one_after_the_other(lock: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nothing is held afterwards
 
 
+def test_another_may_have_it_while_what_has_it_computes_on_the_host(lock: Path) -> None:
+    def is_free() -> bool:
+        with lock.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            return True
+
+    turns = Turns("GPU-1")
+    with turns.aside():
+        assert is_free()
+    assert is_free()
+    with turns.turn():
+        with pytest.raises(ZeroDivisionError), turns.aside():
+            assert is_free()
+            _ = 1 / 0
+        assert not is_free()
+    assert is_free()
+
+
 def test_a_turn_ends_with_its_process(lock: Path) -> None:
     lock.touch()
     code = "import fcntl,sys; f=open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print('ok', flush=True); input()"

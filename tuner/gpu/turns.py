@@ -45,6 +45,7 @@ class Turns:
             raise DeviceError(
                 f"cannot use {self._path}: {error.strerror}", "delete it, or make it a file readable for all"
             ) from None
+        self._ours = False
 
     @contextmanager
     def turn(self, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
@@ -53,14 +54,38 @@ class Turns:
         Args:
             waiting: called every :data:`SAY_EVERY_S` while another one does, from another thread, with what that is.
         """
+        self._take(waiting)
+        try:
+            yield
+        finally:
+            self._give()
+
+    @contextmanager
+    def aside(self, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+        """Run a block, for seconds perhaps, that does not use the GPU: within a turn another tuner may have one.
+
+        Args:
+            waiting: as of :meth:`turn`.
+        """
+        if not self._ours:
+            yield
+            return
+        self._give()
+        try:
+            yield
+        finally:
+            self._take(waiting)
+
+    def _take(self, waiting: Callable[[str], None]) -> None:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._wait(waiting)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        self._ours = True
+
+    def _give(self) -> None:
+        self._ours = False
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
     def _wait(self, waiting: Callable[[str], None]) -> None:
         """Wait in the kernel, which wakes at once; polling would lose each turn to the tuner that has it."""

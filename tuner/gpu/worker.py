@@ -8,6 +8,7 @@ context it reports and ends, and the guard starts a new one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 import statistics
@@ -94,6 +95,7 @@ class Worker:
         hello: what was said of it.
         clocks: its own.
         cache: of cubins.
+        turns: of this GPU's tuners.
         answers: of references on the host.
         jailed: whether this process is locked in, because it runs calls that others wrote.
 
@@ -108,14 +110,14 @@ class Worker:
         hello: Hello,
         clocks: Clocks,
         cache: CubinCache | None,
+        turns: Turns,
         answers: Answers,
         *,
         jailed: bool = False,
     ) -> None:
         self._head, self._set_deadline, self._jailed = head, head.set_deadline, jailed
         self.gpu = hello.gpu
-        self._answers = answers
-        self._turns = Turns(self.gpu.uuid)
+        self._turns, self._answers = turns, answers
         with self._turn():  # a new context disturbs what others time
             self._context = Context(index)
             self._helpers = Helpers(self._context, self.gpu.arch, cache)
@@ -368,7 +370,9 @@ def main() -> None:
     head.begin()
     try:
         cubins = CubinCache(cache) if cache else None
-        worker = Worker(head, index, hello, clocks, cubins, Answers(kept), jailed=bool(jailed))
+        turns = Turns(hello.gpu.uuid)
+        answers = Answers(kept, functools.partial(turns.aside, head.say_taken))
+        worker = Worker(head, index, hello, clocks, cubins, turns, answers, jailed=bool(jailed))
     except (TunerError, DriverFailure) as error:
         if head.next() is not None:
             head.send(Started())

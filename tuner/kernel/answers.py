@@ -12,7 +12,8 @@ import json
 import os
 import time
 import zipfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,15 @@ class Answers:
 
     Args:
         folder: of the files; None keeps nothing.
+        aside: what a reference runs in: others may have the GPU meanwhile.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: Path | None = None,
+        aside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        self._folder, self._aside = folder, aside
         self._terms: dict[str, dict[str, int]] = {}
 
     def of(
@@ -92,20 +98,21 @@ class Answers:
                 return kept
             with contextlib.suppress(OSError, ValueError):
                 self._terms.setdefault(problem, json.loads((self._folder / problem).read_text()))
-        began = time.monotonic()
-        expected = expected_on_host(
-            reference,
-            tensors,
-            inputs,
-            numbers,
-            wanted,
-            further=further,
-            repeatable=asked,
-            probes=probes,
-            known=known,
-            terms=self._terms.get(problem),
-        )
-        took_s = time.monotonic() - began
+        with self._aside():
+            began = time.monotonic()
+            expected = expected_on_host(
+                reference,
+                tensors,
+                inputs,
+                numbers,
+                wanted,
+                further=further,
+                repeatable=asked,
+                probes=probes,
+                known=known,
+                terms=self._terms.get(problem),
+            )
+            took_s = time.monotonic() - began
         if not further and not reference.reduction:  # of another content a sum of zeros may have no terms
             told = {name: one.terms for name, one in expected.items() if one.probes != 1}
             self._terms[problem] = {**self._terms.get(problem, {}), **told}
