@@ -7,7 +7,6 @@ python scripts/hostile.py --case "database 17" --keep /tmp/case     # one case a
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import sys
@@ -16,7 +15,10 @@ import time
 import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,6 @@ from scripts.hostile_input.beside import NAME
 
 COMMANDS_OF_A_DATABASE = 3
 Record = dict[str, Any]
-RECORDS = "records.jsonl"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,29 +47,23 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.monotonic()
     work = Path(given.keep or tempfile.mkdtemp(prefix="hostile-"))
     try:
-        records = list(campaign(cases, given.seed, given.jobs, work))
+        records = list(campaign(cases, given, work))
     finally:
         if not given.keep:
             shutil.rmtree(work, ignore_errors=True)
     return report(records, given, time.monotonic() - began)
 
 
-def campaign(cases: list[tuple[str, int]], seed: str, jobs: int, work: Path) -> Iterator[Record]:
+def campaign(cases: list[tuple[str, int]], given: argparse.Namespace, work: Path) -> Iterator[Record]:
     """Run cases in several processes; yield a record for each command."""
     import_everything()
     start = work / "template"
     start.mkdir(parents=True)
     databases.template(start, lambda *arguments: _run_once(arguments, start))
-    children = []
-    for job in range(jobs):
-        if not (child := os.fork()):
-            _serve(cases[job::jobs], seed, work / f"job{job}", start)
-            os._exit(0)
-        children.append(child)
-    for job, child in enumerate(children):
-        os.waitpid(child, 0)
-        with (work / f"job{job}" / RECORDS).open() as lines:
-            yield from map(json.loads, lines)
+    records = partial(_records, given=given, work=work)
+    with ProcessPoolExecutor(given.jobs, mp_context=get_context("fork")) as pool:
+        for of_case in pool.map(records, cases):
+            yield from of_case
 
 
 def import_everything() -> None:
@@ -95,31 +90,26 @@ def _run_once(arguments: tuple[str, ...], folder: Path) -> int:
     return ended.status
 
 
-def _serve(cases: list[tuple[str, int]], seed: str, work: Path, start: Path) -> None:
-    streams = work / "streams"
-    streams.mkdir(parents=True)
-    with (work / RECORDS).open("w") as out:
-        for kind, number in cases:
-            folder = work / f"{kind}{number}"
-            folder.mkdir()
-            try:
-                for record in _case(kind, number, seed, folder, streams, start):
-                    out.write(f"{json.dumps(record)}\n")
-            except Exception:  # noqa: BLE001 - the other cases are worth having
-                why = f"case: {traceback.format_exc()[-600:]}"
-                failed = {"case": f"{kind} {number}", "kind": "(the case)", "problems": [why]}
-                out.write(f"{json.dumps(failed)}\n")
-            out.flush()
-            if len(cases) > 1:
-                shutil.rmtree(folder, ignore_errors=True)
+def _records(case: tuple[str, int], given: argparse.Namespace, work: Path) -> list[Record]:
+    name = "{} {}".format(*case)
+    folder, streams = work / name.replace(" ", ""), work / f"streams{os.getpid()}"
+    folder.mkdir()
+    streams.mkdir(exist_ok=True)
+    try:
+        return list(_case(*case, given.seed, folder, streams))
+    except Exception:  # noqa: BLE001 - the other cases are worth having
+        return [{"case": name, "kind": "(the case)", "problems": [f"case: {traceback.format_exc()[-600:]}"]}]
+    finally:
+        if not given.keep:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _case(kind: str, number: int, seed: str, folder: Path, streams: Path, start: Path) -> Iterator[Record]:
-    note = folder.parent / "what"
+def _case(kind: str, number: int, seed: str, folder: Path, streams: Path) -> Iterator[Record]:
+    note = streams / "what"
 
     def write() -> int:
         if kind == "database":
-            what = databases.write(folder, start / NAME, seed, number)
+            what = databases.write(folder, folder.parent / "template" / NAME, seed, number)
         else:
             what = files.write(folder, seed, number)
         note.write_text(what)
@@ -127,15 +117,10 @@ def _case(kind: str, number: int, seed: str, folder: Path, streams: Path, start:
 
     made, case = runner.forked(write, streams, 60.0), f"{kind} {number}"
     if made.status:
-        yield {
-            "case": case,
-            "kind": "(writing the case)",
-            "problems": [f"writing: {made.err.decode()[-300:]}"],
-        }
-        return
+        raise RuntimeError(f"exit status {made.status}: {made.err.decode()[-300:]}")
     # SQLite takes what a journal beside the file holds, and an older version is migrated, also to read.
     what = note.read_text()
-    unsettled = any(change in what for change in ("hot_journal", "log_beside", "of_other_versions"))
+    unsettled = any(change in what for change in ("log beside", "of other versions"))
     of_files = files.commands(folder, seed, number) if kind == "file" else []
     for command in of_files or readers.commands(seed, number, COMMANDS_OF_A_DATABASE):
         if unsettled:

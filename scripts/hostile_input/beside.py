@@ -60,64 +60,39 @@ def in_utf16(path: Path, rng: random.Random) -> None:
                 connection.execute(statement)
 
 
-def hot_journal(path: Path, rng: random.Random) -> None:
-    """Leave a journal beside the file that SQLite plays back: pages of anything, for a file of any name."""
-    data = path.read_bytes()
-    pages, size = len(data) // 4096, 4096
-    head = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
-    nonce = 0
-    records = []
-    for _ in range(rng.choice([1, 3])):
-        number = rng.randrange(1, pages + 1)
-        page = bytearray(data[(number - 1) * size : number * size])
-        if rng.random() < 0.5:
-            page[rng.randrange(size)] ^= 0xFF
-        check = (nonce + sum(page[size - 200 :: -200])) & 0xFFFFFFFF
-        records.append(number.to_bytes(4, "big") + bytes(page) + check.to_bytes(4, "big"))
-    count = len(records) if rng.random() < 0.7 else 0xFFFFFFFF
-    numbers = (count, nonce, rng.choice([pages, pages, 1, 2**31 - 1]), 512, size)
-    journal = (head + b"".join(n.to_bytes(4, "big") for n in numbers)).ljust(512, b"\0") + b"".join(records)
-    kind = rng.randrange(4)
-    if kind == 1:  # the name of a super-journal, a file that SQLite deletes when it is done
-        name = str(path.with_name("victim").absolute()).encode()
-        lock_page = 2**30 // size + 1
-        sums = sum(name) & 0xFFFFFFFF
-        journal += (
-            lock_page.to_bytes(4, "big")
-            + name
-            + len(name).to_bytes(4, "big")
-            + sums.to_bytes(4, "big")
-            + head
-        )
-    elif kind == 2:
-        journal = values.mutate_bytes(journal, rng)
-    path.with_name(f"{NAME}-journal").write_bytes(journal)
-
-
 def log_beside(path: Path, rng: random.Random) -> None:
-    """Leave a write-ahead log beside the file, or something else of that name."""
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
-        connection.execute("UPDATE runs SET owner = 'x'")
-        connection.commit()
-        log = path.with_name(f"{NAME}-wal").read_bytes()
-        copy = path.read_bytes()
-    path.write_bytes(copy)
-    target = path.with_name(f"{NAME}-wal")
-    kind = rng.randrange(5)
-    if kind < 2:
-        target.write_bytes(log if kind else values.mutate_bytes(log, rng))
-    elif kind == 2:
-        target.write_bytes(rng.randbytes(5000))
+    """Leave beside the file what a killed writer leaves, a journal to be played back or a log; or no such thing."""
+    kind = rng.choice(["journal", "wal"])
+    log = path.with_name(f"{NAME}-{kind}")
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for pragma in ("wal_autocheckpoint = 0", "cache_size = 1", f"journal_mode = {JOURNALS[kind]}"):
+            connection.execute(f"PRAGMA {pragma}")
+        connection.execute("BEGIN")
+        connection.execute("UPDATE trials SET error = 'x'")  # of more pages than the cache has
+        if kind == "wal":
+            connection.execute("COMMIT")
+        copies = path.read_bytes(), log.read_bytes()
+        if kind == "journal":
+            connection.execute("ROLLBACK")
+    path.write_bytes(copies[0])
+    how = rng.randrange(5)
+    if how < 3:
+        log.write_bytes(copies[1] if how == 0 else values.mutate_bytes(copies[1], rng))
+    elif how == 3:
+        log.write_bytes(rng.randbytes(5000))
         path.with_name(f"{NAME}-shm").write_bytes(rng.randbytes(40_000))
-    elif kind == 3:
-        target.symlink_to("victim")
+    elif rng.random() < 0.5:
+        log.symlink_to("victim")
     else:
-        path.with_name(f"{NAME}-journal").mkdir()
+        log.mkdir()
 
 
-FILES: list[Callable[[Path, random.Random], None]] = [
-    single_bytes, single_bytes, bytes_of_the_header, cut_or_longer, of_other_versions, in_utf16, hot_journal,
-    log_beside,
-]  # fmt: skip
+JOURNALS = {"journal": "DELETE", "wal": "WAL"}
+FILES: dict[str, Callable[[Path, random.Random], None]] = {
+    "single bytes": single_bytes,
+    "bytes of the header": bytes_of_the_header,
+    "cut or longer": cut_or_longer,
+    "of other versions": of_other_versions,
+    "in UTF-16": in_utf16,
+    "log beside": log_beside,
+}

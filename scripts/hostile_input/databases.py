@@ -19,11 +19,12 @@ from typing import Any
 from scripts.hostile_input import values
 from scripts.hostile_input.beside import FILES, NAME
 from scripts.hostile_input.schemas import SCHEMAS, change_schema
-from tuner.core.model import Problem
+from tuner.core.model import Problem, digest
 from tuner.database import cells, schema
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
+Change = Callable[[Tables, random.Random], None]
 NO_JSON = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 MISSING = "f" * 32
 PATHS = (
@@ -32,6 +33,7 @@ PATHS = (
     "tuning.db", "gemm.toml", "evil.toml", "a\nb", "\x1b[2J", "-h", "--db",
 )  # fmt: skip
 """Where a path of a stored row may point."""
+OTHER_TYPES = (None, b"", b"\xff\xfe\x00", "text", 5, 1.5, "", b"\x1b[2J", 2**62, "9" * 400)
 
 
 def template(folder: Path, run: Callable[..., int]) -> Path:
@@ -85,24 +87,24 @@ def write(folder: Path, start: Path, seed: str, number: int) -> str:
     (folder / "victim").write_text("untouched\n")
     os.mkfifo(folder / "fifo")
     (folder / "loop").symlink_to("loop")
-    kinds: list[Any] = [*ROWS, *SCHEMAS, *FILES]
-    first = kinds[number % len(kinds)]
-    more = [kind for kind in ROWS if kind is not first]
-    chosen = [*rng.sample(more, rng.choice([0, 0, 1, 2])), first]
-    for change in sorted(chosen, key=kinds.index):
-        if change in ROWS:
+    first = CHANGES[number % len(CHANGES)]
+    chosen = {*rng.sample([kind for kind in ROWS if kind != first], rng.choice([0, 0, 1, 2])), first}
+    ordered = [kind for kind in dict.fromkeys(CHANGES) if kind in chosen]
+    for kind in ordered:
+        if kind in ROWS:
             # A change before may have left no JSON for this one to change.
-            with edited(path, rng) as tables, suppress(*NO_JSON):
-                change(tables, rng)
-        elif change in SCHEMAS:
-            change_schema(path, change, rng)
+            loose = kind == "cells of other types" or rng.random() < 0.1
+            with edited(path, loose=loose) as tables, suppress(*NO_JSON):
+                ROWS[kind](tables, rng)
+        elif kind in SCHEMAS:
+            change_schema(path, kind, rng)
         else:
-            change(path, rng)
-    return " + ".join(getattr(change, "__name__", change) for change in chosen)
+            FILES[kind](path, rng)
+    return " + ".join(ordered)
 
 
 @contextmanager
-def edited(path: Path, rng: random.Random) -> Iterator[Tables]:
+def edited(path: Path, *, loose: bool) -> Iterator[Tables]:
     """Let a block change the rows of a database; they are sealed anew, and written without any check."""
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
@@ -110,7 +112,6 @@ def edited(path: Path, rng: random.Random) -> Iterator[Tables]:
             name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}")] for name in schema.TABLES
         }
         yield tables
-        loose = any(_of_another_kind(row) for rows in tables.values() for row in rows) or rng.random() < 0.1
         for statement in ("PRAGMA foreign_keys = OFF", "PRAGMA ignore_check_constraints = ON", "BEGIN"):
             connection.execute(statement)
         if loose:
@@ -129,10 +130,6 @@ def edited(path: Path, rng: random.Random) -> Iterator[Tables]:
         connection.execute("COMMIT")
 
 
-def _of_another_kind(row: Row) -> bool:
-    return bool(row.pop("_loose", False))
-
-
 def _loosen(connection: sqlite3.Connection) -> None:
     """Take STRICT and NOT NULL from the tables, so that a cell holds anything."""
     connection.execute("PRAGMA writable_schema = ON")
@@ -144,19 +141,6 @@ def _loosen(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA writable_schema = RESET")
 
 
-def _cells(tables: Tables, kind: type, rng: random.Random, count: int) -> list[tuple[Row, str]]:
-    rows = [row for name in ("runs", "trials", "winners", "benchmarks", "sources") for row in tables[name]]
-    chosen = []
-    for _ in range(count):
-        row = rng.choice(rows)
-        names = [
-            name for name, cell in row.items() if isinstance(cell, kind) and name not in ("digest", "id")
-        ]
-        if names:
-            chosen.append((row, rng.choice(names)))
-    return chosen
-
-
 def _is_json(text: object) -> bool:
     if not isinstance(text, str) or text[:1] not in ("{", "["):
         return False
@@ -166,74 +150,65 @@ def _is_json(text: object) -> bool:
     return False
 
 
-def _json_cells(tables: Tables) -> list[tuple[Row, list[str]]]:
-    rows = [row for name in ("runs", "trials", "winners", "benchmarks") for row in tables[name]]
-    cells_of = [(row, [name for name, cell in row.items() if _is_json(cell)]) for row in rows]
-    return [(row, names) for row, names in cells_of if names]
-
-
 # -- rows
 
 
-def texts_of_any_kind(tables: Tables, rng: random.Random) -> None:
-    for row, name in _cells(tables, str, rng, rng.choice([1, 4, 30])):
-        row[name] = rng.choice(values.TEXTS)
+def of_cells(
+    fits: Callable[[object], bool], new: Callable[[Any, random.Random], Any], most: int = 30
+) -> Change:
+    """Return a change of some cells: of those that fit, to something new."""
+
+    def change(tables: Tables, rng: random.Random) -> None:
+        rows = [row for name, rows in tables.items() if name != "attempts" for row in rows]
+        for _ in range(rng.choice([1, 4, most])):
+            row = rng.choice(rows)
+            if names := [name for name, cell in row.items() if name not in ("digest", "id") and fits(cell)]:
+                name = rng.choice(names)
+                row[name] = new(row[name], rng)
+
+    return change
 
 
-def numbers_of_any_size(tables: Tables, rng: random.Random) -> None:
-    for row, name in _cells(tables, (int, float), rng, rng.choice([1, 4, 30])):  # type: ignore[arg-type]
-        row[name] = rng.choice(values.NUMBERS)
+def _mutated(text: str, rng: random.Random) -> str:
+    return values.dump(values.mutate_json(json.loads(text), rng, rng.choice([1, 1, 3])))
 
 
-def cells_of_other_types(tables: Tables, rng: random.Random) -> None:
-    for row, name in _cells(tables, object, rng, rng.choice([1, 4, 30])):
-        row[name] = rng.choice([None, b"", b"\xff\xfe\x00", "text", 5, 1.5, "", b"\x1b[2J", 2**62, "9" * 400])
-        row["_loose"] = True
-
-
-def json_of_other_shapes(tables: Tables, rng: random.Random) -> None:
-    rows = _json_cells(tables)
-    for row, names in rng.sample(rows, min(len(rows), rng.choice([1, 5, 40]))):
-        name = rng.choice(names)
-        row[name] = values.dump(values.mutate_json(json.loads(row[name]), rng, rng.choice([1, 1, 3])))
-
-
-def json_of_no_writer(tables: Tables, rng: random.Random) -> None:
-    for row, names in rng.sample(_json_cells(tables), rng.choice([1, 4])):
-        row[rng.choice(names)] = values.json_texts(rng)
+def _huge(text: str, rng: random.Random) -> str:
+    new = rng.choice(["x", "\x1b[", "é", "\n", "[", "'"]) * rng.choice([10**6, 4 * 10**6])
+    return json.dumps([new]) if _is_json(text) else new
 
 
 def sample_bombs(tables: Tables, rng: random.Random) -> None:
     count = rng.choice([2**24, 2**24, 2**23, 2**24 + 1, 2**62, -1, 0, 1])
-    size = min(4 * max(count, 0), 2**26)
-    bomb = zlib.compress(bytes(size), 9) if rng.random() < 0.7 else zlib.compress(bytes(2**27), 9)
+    bomb = zlib.compress(bytes(min(4 * max(count, 0), 2**26) if rng.random() < 0.7 else 2**27), 9)
     rows = tables["trials"] + tables["benchmarks"]
     for row in rng.sample(rows, rng.choice([1, len(rows)])):
         row["samples"], row["sample_count"] = bomb, count
 
 
-def names_of_any_kind(tables: Tables, rng: random.Random) -> None:
-    """Rename a kernel, size, option, dtype or GPU wherever it stands, keys included."""
-    old = rng.choice(
-        ["gemm", "vector_add", "m", "n", "layout", "nn", "float16", "NVIDIA H200", "input", "GPU-1"]
-    )
-    new = rng.choice(values.TEXTS)
-    for name in ("runs", "benchmarks"):
-        for row in tables[name]:
-            for column, cell in row.items():
-                if _is_json(cell):
-                    row[column] = json.dumps(_renamed(json.loads(cell), old, new))
-                elif cell == old:
-                    row[column] = new
+def words_of_any_kind(tables: Tables, rng: random.Random) -> None:
+    """Change a word wherever it stands: a name, size, option, dtype, parameter, value or run; keys of rows included."""
+    rows = [row for name, of_table in tables.items() if name != "sources" for row in of_table]
+    cells_of = [cell for cell in rng.choice(tables["runs"] + tables["trials"]).values() if cell is not None]
+    held = [json.loads(cell) if _is_json(cell) else [cell] for cell in cells_of]
+    container, key = rng.choice([place for one in held for place in values.nodes(one)])
+    old = key if isinstance(key, str) and rng.random() < 0.5 else container[key]
+    new = rng.choice([rng.choice(values.TEXTS), rng.choice(values.NUMBERS), values.value(rng)])
+    for row in rows:
+        for name, cell in row.items():
+            if _is_json(cell):
+                row[name] = values.dump(_renamed(json.loads(cell), old, new))
+            elif cell == old and name != "digest":
+                row[name] = new if isinstance(new, (str, int, float)) else values.dump(new)
     _rekeyed(tables)
 
 
-def _renamed(data: Any, old: str, new: str) -> Any:
+def _renamed(data: Any, old: Any, new: Any) -> Any:
+    if data == old:
+        return new
     if isinstance(data, dict):
-        return {new if key == old else key: _renamed(item, old, new) for key, item in data.items()}
-    if isinstance(data, list):
-        return [_renamed(item, old, new) for item in data]
-    return new if data == old else data
+        return {str(new) if key == old else key: _renamed(item, old, new) for key, item in data.items()}
+    return [_renamed(item, old, new) for item in data] if isinstance(data, list) else data
 
 
 def _rekeyed(tables: Tables) -> None:
@@ -251,38 +226,6 @@ def _rekeyed(tables: Tables) -> None:
         row |= keys.get(row["run_id"], {})
 
 
-def sizes_of_any_kind(tables: Tables, rng: random.Random) -> None:
-    """Change a problem's sizes and options to what no kernel has, keys included."""
-    for row in tables["runs"]:
-        problem = json.loads(row["problem"])
-        part = rng.choice([name for name in problem if isinstance(problem[name], dict) and problem[name]])
-        problem[part][rng.choice([*problem[part], "extra"])] = values.value(rng)
-        row["problem"] = values.dump(problem)
-    _rekeyed(tables)
-
-
-def parameters_of_any_kind(tables: Tables, rng: random.Random) -> None:
-    """Change parameters' names and values in a trial and in the winner that it became."""
-    by_configuration: dict[str, str] = {}
-    variant = rng.choice([None, None, *values.TEXTS])
-    for row in tables["trials"] + tables["winners"] + tables["benchmarks"]:
-        old = row["configuration"]
-        if old is None:
-            continue
-        if old not in by_configuration:
-            new = json.loads(old)
-            for _ in range(rng.choice([1, 3])):
-                name = rng.choice([*new, "extra"])
-                item = rng.choice([rng.choice(values.TEXTS), rng.choice(values.NUMBERS), values.value(rng)])
-                if rng.random() < 0.5:
-                    new[name] = item
-                else:
-                    new[rng.choice(values.TEXTS)] = new.pop(name, 1)
-            by_configuration[old] = values.dump(new)
-        row["configuration"] = by_configuration[old]
-        row["variant"] = row["variant"] if variant is None else variant
-
-
 def references_astray(tables: Tables, rng: random.Random) -> None:
     ids = [row["id"] for row in tables["trials"]]
     runs = [row["id"] for row in tables["runs"]]
@@ -292,8 +235,8 @@ def references_astray(tables: Tables, rng: random.Random) -> None:
         row["run_id"] = rng.choice([*runs, MISSING, ""])
     for row in tables["benchmarks"]:
         row["winner_run"] = rng.choice([*runs, MISSING, None, ""])
+    digests = [source["digest"] for source in tables["sources"]]
     for row in tables["trials"]:
-        digests = [source["digest"] for source in tables["sources"]]
         row["source_digests"] = json.dumps(
             rng.choice([digests * 500, [MISSING], [MISSING] * 5000, digests, [5]])
         )
@@ -310,15 +253,7 @@ def paths_astray(tables: Tables, rng: random.Random) -> None:
     _rekeyed(tables)
 
 
-def huge_cells(tables: Tables, rng: random.Random) -> None:
-    text = rng.choice(["x", "\x1b[", "é", "\n", "[", "'"]) * rng.choice([10**6, 4 * 10**6])
-    for row, name in _cells(tables, str, rng, rng.choice([1, 4])):
-        row[name] = json.dumps([text]) if _is_json(row[name]) else text
-
-
 def huge_sources(tables: Tables, rng: random.Random) -> None:
-    from tuner.core.model import digest
-
     text = rng.choice(["x", "\x1b]0;", "/* ", "\n"]) * rng.choice([10**5, 2 * 10**6])
     tables["sources"].append({"digest": digest(text), "text": text})
     for row in rng.sample(tables["trials"], min(30, len(tables["trials"]))):
@@ -331,19 +266,23 @@ def many_rows(tables: Tables, rng: random.Random) -> None:
         tables["trials"].append({**first, "id": 10_000 + number, "number": 10_000 + number})
 
 
-def run_ids_of_any_kind(tables: Tables, rng: random.Random) -> None:
-    for row in tables["runs"]:
-        new = rng.choice(values.TEXTS) + rng.choice(["", row["id"]])
-        for name in ("trials", "winners", "attempts"):
-            for other in tables[name]:
-                if other["run_id"] == row["id"]:
-                    other["run_id"] = new
-        row["id"] = new
-
-
-ROWS: list[Callable[[Tables, random.Random], None]] = [
-    many_rows, texts_of_any_kind, numbers_of_any_size, cells_of_other_types, json_of_other_shapes, json_of_no_writer,
-    sample_bombs, names_of_any_kind, names_of_any_kind, sizes_of_any_kind, parameters_of_any_kind,
-    parameters_of_any_kind, references_astray, paths_astray, huge_cells, huge_sources,
-    run_ids_of_any_kind,
-]  # fmt: skip
+ROWS: dict[str, Change] = {
+    "many rows": many_rows,
+    "texts of any kind": of_cells(
+        lambda cell: isinstance(cell, str), lambda _, rng: rng.choice(values.TEXTS)
+    ),
+    "numbers of any size": of_cells(
+        lambda cell: isinstance(cell, int | float), lambda _, rng: rng.choice(values.NUMBERS)
+    ),
+    "cells of other types": of_cells(lambda _: True, lambda _, rng: rng.choice(OTHER_TYPES)),
+    "JSON of other shapes": of_cells(_is_json, _mutated),
+    "JSON of no writer": of_cells(_is_json, lambda _, rng: values.json_texts(rng), 4),
+    "huge cells": of_cells(lambda cell: isinstance(cell, str), _huge, 4),
+    "huge sources": huge_sources,
+    "sample bombs": sample_bombs,
+    "words of any kind": words_of_any_kind,
+    "references astray": references_astray,
+    "paths astray": paths_astray,
+}
+CHANGES = [*ROWS, *5 * ["words of any kind"], *SCHEMAS, *FILES, "single bytes", "log beside"]
+"""What comes first in one database after the other."""

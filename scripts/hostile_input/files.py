@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import random
+import re
 import shutil
 import zlib
 from collections.abc import Callable
@@ -45,36 +46,57 @@ KTT = {
 def _write_toml(folder: Path, rng: random.Random) -> None:
     start = rng.choice(TOMLS)
     shutil.copytree(start.parent, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.toml"))
-    text = start.read_text()
+    _write_text(folder / "f.toml", start.read_text(), values.TOML_TOKEN, rng)
+
+
+def _write_csv(folder: Path, rng: random.Random) -> None:
+    _write_text(folder / "f.csv", CSV, values.CSV_CELL, rng)
+
+
+def _write_text(file: Path, text: str, token: re.Pattern[str], rng: random.Random) -> None:
     if rng.random() < 0.15:
-        (folder / "f.toml").write_bytes(values.mutate_bytes(text.encode(), rng))
+        file.write_bytes(values.mutate_bytes(text.encode(), rng))
     else:
-        (folder / "f.toml").write_text(values.mutate_toml(text, rng), errors="replace")
+        file.write_text(values.mutate_text(text, token, rng), errors="replace", newline="")
 
 
 def _write_json(start: Any) -> Callable[[Path, random.Random], None]:
     def write(folder: Path, rng: random.Random) -> None:
-        data = json.loads(json.dumps(start))
-        kind = rng.randrange(10)
-        if kind < 7:
-            text = values.dump(values.mutate_json(data, rng, rng.choice([1, 1, 2, 5]))).encode()
-        elif kind == 7:
-            text = values.json_texts(rng).encode("utf-8", "replace")
-        elif kind == 8:
-            text = values.mutate_bytes(json.dumps(data).encode(), rng)
-        else:  # as a writer leaves it that is killed
-            text = json.dumps(data).encode()
-            text = text[: rng.randrange(len(text))]
+        text = _hostile_json(json.dumps(start), rng)
         if rng.random() < 0.2:
             text = gzip.compress(text)
             text = values.mutate_bytes(text, rng) if rng.random() < 0.5 else text
-        elif rng.random() < 0.05:
-            text = bomb(rng)
-        (folder / "f.json").write_bytes(text)
+        (folder / "f.json").write_bytes(bomb(rng) if rng.random() < 0.05 else text)
         (folder / "T1.json").write_text(json.dumps(T1))
         (folder / "T4.json").write_text(json.dumps(T4))
 
     return write
+
+
+def _write_recording(folder: Path, rng: random.Random) -> None:
+    start = rng.choice(["vector_add", "saxpy", "mean_matvec"])
+    data = gzip.decompress((ROOT / f"results/recorded/{start}-H200.json.gz").read_bytes())
+    packed = gzip.compress(_hostile_json(data.decode(), rng), 1)
+    packed = values.mutate_bytes(packed, rng) if rng.random() < 0.1 else packed
+    (folder / "f.json.gz").write_bytes(bomb(rng) if rng.random() < 0.02 else packed)
+    (folder / "kernel").write_text(start)
+
+
+def _hostile_json(text: str, rng: random.Random) -> bytes:
+    """Return changed JSON, what no writer writes, other bytes, or what a writer leaves that is killed."""
+    kind = rng.randrange(10)
+    if kind < 7:
+        text = values.dump(values.mutate_json(json.loads(text), rng, rng.choice([1, 1, 2, 5])))
+    elif kind == 7:
+        text = values.json_texts(rng)
+    data = text.encode("utf-8", "replace")
+    return (
+        values.mutate_bytes(data, rng)
+        if kind == 8
+        else data[: rng.randrange(len(data))]
+        if kind == 9
+        else data
+    )
 
 
 def bomb(rng: random.Random) -> bytes:
@@ -90,44 +112,6 @@ def bomb(rng: random.Random) -> bytes:
     # Behind a full flush nothing before is referred to: one packed block can be repeated.
     packed = packer.compress(block) + packer.flush(zlib.Z_FULL_FLUSH)
     return start + packed * (BOMB_BYTES // len(block)) + packer.flush()
-
-
-def _write_csv(folder: Path, rng: random.Random) -> None:
-    if rng.random() < 0.3:
-        (folder / "f.csv").write_bytes(values.mutate_bytes(CSV.encode(), rng))
-        return
-    rows = [line.split(",") for line in CSV.splitlines()]
-    for _ in range(rng.choice([1, 2, 4])):
-        row = rng.choice(rows)
-        kind = rng.randrange(5)
-        if kind < 3:
-            drawn = rng.choice([rng.choice(values.TEXTS), rng.choice(values.NUMBERS[:25])])
-            row[rng.randrange(len(row))] = str(drawn)
-        elif kind == 3:
-            row.append(rng.choice(values.TEXTS))
-        else:
-            rows.extend(rows[1:] * rng.choice([1, 1, 20]))
-    text = "\n".join(",".join(row) for row in rows)
-    (folder / "f.csv").write_text(text, encoding="utf-8", errors="replace", newline="")
-
-
-def _write_recording(folder: Path, rng: random.Random) -> None:
-    start = rng.choice(["vector_add", "saxpy", "mean_matvec"])
-    data = (ROOT / f"results/recorded/{start}-H200.json.gz").read_bytes()
-    kind = rng.randrange(10)
-    if kind < 7:
-        recorded = values.mutate_json(json.loads(gzip.decompress(data)), rng, rng.choice([1, 1, 3]))
-        data = gzip.compress(values.dump(recorded).encode("utf-8", "replace"), 1)
-    elif kind == 7:
-        data = values.mutate_bytes(data, rng)
-    elif kind == 8:
-        data = gzip.compress(values.mutate_bytes(gzip.decompress(data), rng), 1)
-    elif rng.random() < 0.2:
-        data = bomb(rng)
-    else:
-        data = gzip.compress(values.json_texts(rng).encode("utf-8", "replace"))
-    (folder / "f.json.gz").write_bytes(data)
-    (folder / "kernel").write_text(start)
 
 
 REPLAYED = "--trials 4 --db t.db -q"

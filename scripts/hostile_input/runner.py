@@ -43,6 +43,8 @@ MAX_ERROR = 2000
 """Characters of an error's line."""
 STATUSES = (0, 1, 2)
 CHANGES = {f"os.{name}" for name in ("remove", "rmdir", "mkdir", "rename", "link", "symlink", "truncate")}
+CACHES = ("home/kernel-tune", "home/matplotlib", "home/.config")
+"""What may be made in a user's home: the tuner's cache, and matplotlib's."""
 _BIDI = set("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -273,6 +275,6 @@ def _check_files(
 ) -> None:
     for path in sorted({*before, *after}):
         allowed = any(path == name or path.startswith((f"{name}-", f"{name}/")) for name in command.makes)
-        if before.get(path) != after.get(path) and not allowed and not path.startswith("home/kernel-tune"):
+        if before.get(path) != after.get(path) and not allowed and not path.startswith(CACHES):
             what = "made" if path not in before else "removed" if path not in after else "changed"
             say(f"files: {what} {path}")

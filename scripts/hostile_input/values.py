@@ -159,7 +159,12 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
 
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
-_TOKEN = re.compile(rf"{_STRING}|\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}}|\b[0-9][0-9_.e+*-]*\b|\btrue\b|\bfalse\b")
+TOML_TOKEN = re.compile(
+    rf"{_STRING}|\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}}|\b[0-9][0-9_.e+*-]*\b|\btrue\b|\bfalse\b"
+    r"|^[A-Za-z_][\w.]*(?= *=)",
+    re.MULTILINE,
+)
+CSV_CELL = re.compile(r"[^,\n]+")
 _LITERALS = (
     "0", "-1", "1", "9223372036854775807", "9223372036854775808", "1" + "0" * 5000, "1e308", "inf", "nan",
     "0x7fffffff", "1979-05-27T07:32:00Z", "true", "[]", "{}", '""', "[[[[]]]]", "[1, 'a']", "{ a = 1 }",
@@ -168,36 +173,22 @@ _LITERALS = (
 )  # fmt: skip
 
 
-def mutate_toml(text: str, rng: random.Random) -> str:
-    """Change values, names and lines of a TOML text, so that most of it stays TOML."""
+def mutate_text(text: str, token: re.Pattern[str], rng: random.Random) -> str:
+    """Change tokens and lines of a text, so that most of it stays what it was."""
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
-        lines = text.split("\n")
+        lines, found = text.split("\n"), [*token.finditer(text)]
         kind = rng.randrange(10)
-        if kind < 6:
-            found = list(_TOKEN.finditer(text))
-            if not found:
-                return text
-            token = rng.choice(found)
-            new = rng.choice(_LITERALS) if rng.random() < 0.5 else toml_text(rng.choice(TEXTS))
-            text = text[: token.start()] + new + text[token.end() :]
-        elif kind == 6:
-            del lines[rng.randrange(len(lines))]
-            text = "\n".join(lines)
-        elif kind == 7:
-            lines.insert(rng.randrange(len(lines) + 1), rng.choice(lines))
-            text = "\n".join(lines)
-        elif kind == 8:
-            names = list(re.finditer(r"^[A-Za-z_][\w.]*(?= *=)", text, re.MULTILINE))
-            if names:
-                name = rng.choice(names)
-                text = text[: name.start()] + toml_text(rng.choice(TEXTS)) + text[name.end() :]
+        if kind < 8 and found:
+            one = rng.choice(found)
+            new = rng.choice([rng.choice(_LITERALS), _quoted(rng.choice(TEXTS)), rng.choice(found)[0]])
+            text = text[: one.start()] + new + text[one.end() :]
         else:
-            a, b = (rng.choice(list(_TOKEN.finditer(text)) or [None]) for _ in range(2))
-            if a and b:
-                text = text[: a.start()] + b.group() + text[a.end() :]
+            at = rng.randrange(len(lines))
+            lines[at : at + 1] = [] if kind == 8 else [rng.choice(lines), lines[at]]
+            text = "\n".join(lines)
     return text
 
 
-def toml_text(text: str) -> str:
+def _quoted(text: str) -> str:
     """Return a TOML string of any text."""
     return json.dumps(text.encode("utf-8", "replace").decode(), ensure_ascii=False).replace("\x7f", "\\u007f")

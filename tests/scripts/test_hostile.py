@@ -117,7 +117,7 @@ def test_what_is_as_documented_is_no_fault(tmp_path: Path, work: Callable[[], in
 
 
 def test_every_command_comes_with_every_change() -> None:
-    changes = len([*databases.ROWS, *databases.SCHEMAS, *databases.FILES])
+    changes = len(databases.CHANGES)
     pairs = {
         (number % changes, command.kind)
         for number in range(changes * len(readers.COMMANDS))
