@@ -141,30 +141,26 @@ class Kernel:
         require_kinds({"args": args, "params": params, **what})
         self._described: Described | None = None
         self._build: Callable[..., Any] | None = None
-        self._name, self._params = text, params or {}
+        self._name, self._params, self._library = text, params or {}, library_of(args)
+        given = {"args": args, "params": self._params, **what}
         if is_build(kernel):
             require(what, OF_BUILT, "a kernel that a function builds has no argument {!r}")
-            self._library = library_of(args)
             build = build_of(kernel if callable(kernel) else text)
             self._build = build.function
-            call = Call(source="", args=args, params=self._params, **what)
-            self._described = described_build(build, call)
-            folder.require_launchable(self._described)
+            self._described = described_build(build, Call(source="", **given))
         elif "__global__" in text or "\n" in text or text.endswith(SOURCES):
             file = Path(text).expanduser() if text.endswith(SOURCES) else None
             if file is not None and not file.is_file():
                 raise UsageError(f"there is no file {text}", "give the path of a .cu, or the source itself")
             require(what, OF_SOURCES, "a source has no argument {!r}")
-            self._library = library_of(args)
             source = read_source(file) if file else text
-            self._described = described(
-                Call(source=source, file=file, args=args, params=self._params, **what)
-            )
-            folder.require_launchable(self._described)
+            self._described = described(Call(source=source, file=file, **given))
         else:
             find_kernel(text)
-            given = [*what, *([] if args is None else ["args"])]
-            require(given, OF_FILES, f"{text} describes itself, and takes no argument {{!r}}")
+            named = [*what, *([] if args is None else ["args"])]
+            require(named, OF_FILES, f"{text} describes itself, and takes no argument {{!r}}")
+        if self._described is not None:
+            folder.require_launchable(self._described)
         self._problem = {name: what[name] for name in OF_FILES if name in what and self._described is None}
 
     def __repr__(self) -> str:
