@@ -198,3 +198,26 @@ def test_a_part_of_another_file_says_so(capsys: pytest.CaptureFixture[str]) -> N
     assert "is a part of" not in said_by(capsys, "init", "main.cu").err
     Path("part.cu").write_text(part.replace("INSIDE(i, n)", "i < n"))
     assert "is a part of" not in said_by(capsys, "init", "part.cu", "--force").err
+
+
+def test_pixels_of_channels_without_bounds(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row's length is what y has more than x; a channel is what the code takes by number; a limit is in no array."""
+    data, said = init(
+        capsys,
+        """
+        __device__ int weight(int v) { return v * v; }
+        __global__ void gray(const float* rgb, float* out, int w, int channels, int h, int limit, int bright) {
+            int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
+            float v = rgb[w * channels * y + x * channels] + rgb[w * channels * y + x * channels + 2];
+            if (x != 0 && y != h - 1 && v < limit && weight(y) < bright) v = 1;
+            out[w * channels * y + x * channels + 1] = v;
+        }
+        """,
+    )
+    assert shapes(data) == {"rgb": "h w channels input", "out": "h w channels output"}
+    assert launch(data)["grid"] == ["ceil_div(w, block_x)", "ceil_div(h, block_y)"]
+    assert data["problem"]["sizes"]["channels"] == 3
+    assert "channels >= 3" in data["variants"]["main"]["constraints"].values()
+    assert "the code takes 3 of each channels numbers" in said.err
+    marked = [line for line in Path("kernel.toml").read_text().splitlines() if "no array has it" in line]
+    assert len(marked) == 1 and marked[0].startswith("sizes.limit") and "bright" in data["scalars"]

@@ -230,3 +230,30 @@ def test_blocks_by_multiprocessors_are_a_parameter(
     data, _ = init(capsys, text)
     assert launch(data)["grid"] == ["min(ceil_div(n, block_size), blocks_per_sm * sm_count)"]
     assert data["variants"]["main"]["parameters"]["blocks_per_sm"]["default"] == 32
+
+
+def test_what_the_program_allocates_is_a_shape_that_the_code_does_not_show(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A triangle's indices look like half of the square; bytes that are known, and padding, say nothing."""
+    text = """
+    __global__ void mirror(float* square, const float* line, float* out, int n) {
+        int row = blockIdx.x * blockDim.x + threadIdx.x;
+        if (row >= n / 2) return;
+        for (int i = row; i < n - row; ++i) { square[i * n + row] = square[row * n + i]; out[row] = line[row]; }
+    }
+    int main(int argc, char** argv) {
+        int n = atoi(argv[1]), count = 0;
+        size_t bytes = n * n * sizeof(float);
+        float *s, *l, *o;
+        check(cudaMalloc((void**)&s, bytes));
+        check(cudaMalloc(&o, (n / 2 + 16) * sizeof(float)));
+        cudaMalloc(&l, count * sizeof(float));
+        mirror<<<(n / 2 + 255) / 256, 256>>>(s, l, o, n);
+    }
+    """
+    data, said = init(capsys, text)
+    assert shapes(data) == {"square": "n * n inout", "line": "n // 2 input", "out": "n // 2 output"}
+    assert data["problem"]["sizes"]["n"] <= 4096
+    marks = [line for line in said.err.splitlines() if "guess" in line]
+    assert len(marks) == 1 and "the source allocates n * n elements, the code shows" in marks[0]

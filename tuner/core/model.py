@@ -126,11 +126,13 @@ class Problem:
     @property
     def sizes_text(self) -> str:
         """The sizes as people write them: ``m=4096 n=2048``."""
-        return " ".join(f"{name}={value}" for name, value in self.sizes.items())
+        return " ".join(f"{name}={value}" for name, value in self.sizes.items()) or "its only size"
 
     def __str__(self) -> str:
         options = [f"{name}={value_text(value)}" for name, value in self.options.items()]
-        return " ".join(filter(None, [self.kernel, self.sizes_text, self.dtype, *options]))
+        return " ".join(
+            filter(None, [self.kernel, self.sizes_text if self.sizes else "", self.dtype, *options])
+        )
 
 
 @dataclass(frozen=True)

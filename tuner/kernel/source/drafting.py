@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
-from tuner.kernel.source.accesses import Use
+from tuner.kernel.source.allocated import with_allocations
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
-from tuner.kernel.source.expressions import Sum, expression_text, plus, python_text, sum_of, sum_text
-from tuner.kernel.source.extents import most_of, of_one_block, row_lengths, unbounded, values_asked
+from tuner.kernel.source.expressions import sum_of
+from tuner.kernel.source.extents import limits, of_one_block, row_lengths, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft, reduce_defaults
-from tuner.kernel.source.tree import names_in, text_of, walk
-from tuner.kernel.source.types import Parameter
+from tuner.kernel.source.tensors import WORDS, Tensors, bounds_loops
+from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import AXES, CodeUse
 from tuner.kernel.toml.table import is_name
-from tuner.runtime.dtypes import DTYPES
 
 DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
 """The default of sizes, by how many of them the largest tensor has; of more, 64."""
@@ -30,10 +29,10 @@ MOST_BLOCKS = 2**15
 """The default of a size of which each is a block along y or z: a grid has 65535."""
 PAIRS_SIZE = 2**14
 """The default where each thread goes through all elements."""
-PER_ROW, SPARSE_ROWS = 16, "2**20"
-"""The entries of each row, and the rows, of a sparse matrix."""
-_ENTRIES = re.compile(r"(?i)n_?nz|\w*(nnz|non_?zeros?|entries)\w*")
-WORDS = 'its values? Give yours by init = "inputs.py:FUNCTION", as words of struct'
+SPARSE_ROWS = "2**20"
+"""The rows of a sparse matrix."""
+UNSEEN = 64
+"""The default of a size that no tensor has: a threshold, or a number of passes."""
 PRODUCT_SIZE = 1024
 """The same for tensors of two sizes where there are others or loops, as in a matrix product."""
 
@@ -62,7 +61,7 @@ def draft_of(
     use = CodeUse(source, kernel, names.of_problem)
     for one in names.numbers:
         is_step = one.name in names.looped and not use.is_extent(one.name)
-        says_size = is_size(names.short.get(one.name, one.name))
+        says_size = is_size(names.short.get(one.name, one.name)) or one.name in use.ends.values()
         if names.named(one.name) in names.sizes and (is_step or not (says_size or use.depends_on(one.name))):
             names.make_scalar(names.named(one.name))
             use.sizes -= {one.name}
@@ -76,24 +75,21 @@ def draft_of(
         use = CodeUse(source, kernel, names.of_problem, {}, lengths)
     if extents := of_one_block(names, use) or unbounded(names, use):
         use = CodeUse(source, kernel, names.of_problem, extents, lengths)
-    read = _Tensors(names, use)
+    read = Tensors(names, use)
     tensors = read.all()
-    _settle_sizes(names, tensors, use)
+    read.constraints |= limits(names, use)
     guess = LaunchGuess(names, use, tensors)
     filled = {one.name: tensor for one in _empty(names) if (tensor := _constant(names, one)) is not None}
     constants = {name: names.named(name.rpartition("::")[2]) for name in filled}
     launch = replace(guess.draft(), constants=constants)
+    tensors = with_allocations(names, guess, tensors)
+    _settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints, launch.more])
     grid = launch.grid.value if isinstance(launch.grid, Given) else launch.grid
     for axis, text in enumerate(grid):
         large = {name for name in re.findall(r"\w+", text) if isinstance(names.sizes.get(name), str)}
         if axis or len(large) > 1:
-            names.sizes |= dict.fromkeys(
-                large, DEFAULT_SIZES.get(len(large), 64) if len(large) > 1 else MOST_BLOCKS
-            )
-    for name, kept in most_of(use).items():
-        read.constraints[f"the code keeps {name} numbers in an array"] = f"{names.named(name)} <= {kept}"
-        value = names.sizes.get(names.named(name))
-        names.sizes[names.named(name)] = min(value, kept) if isinstance(value, int) else kept
+            usual = DEFAULT_SIZES.get(len(large), 64) if len(large) > 1 else MOST_BLOCKS
+            names.sizes |= dict.fromkeys(large, usual)
     for name in guess.turns:
         tensors[name] = replace(tensors[name], role="inout")
     block = launch.block.value if isinstance(launch.block, Given) else launch.block
@@ -119,10 +115,12 @@ def draft_of(
         constraints["static shared memory has at most 48 KiB"] = f"{shared} <= {48 * 1024}"
     reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024, shared)
     written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
+    used = re.findall(r"\w+", str([tensors, launch, constraints, names.scalars]))
+    sizes = {name: one for name, one in names.sizes.items() if name in used}
     of_macros = {name: one for name, one in names.options.items() if isinstance(one.value[0], int)}
     return Draft(
         name=names.named(kernel.short_name),
-        sizes=names.sizes | {name: replace(one, value=one.value[0]) for name, one in of_macros.items()},
+        sizes=sizes | {name: replace(one, value=one.value[0]) for name, one in of_macros.items()},
         tensors=tensors | {constants[name]: tensor for name, tensor in filled.items()},
         launches=[launch],
         parameters=parameters,
@@ -185,9 +183,20 @@ def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
     return lines
 
 
-def _settle_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], use: CodeUse) -> None:
-    """Set the sizes that the source leaves open, so that the largest tensor has about 64 MiB."""
-    large = [name for name in names.sizes if not SMALL.fullmatch(name)]
+def _settle_sizes(
+    names: SourceNames, tensors: Mapping[str, TensorDraft], use: CodeUse, launched: Sequence[Any]
+) -> None:
+    """Set the sizes that the source leaves open, so that the largest tensor has about 64 MiB.
+
+    Those that neither tensors nor what is ``launched`` has are marked.
+    """
+    large = [
+        name for name, one in names.sizes.items() if not (SMALL.fullmatch(name) or isinstance(one, Given))
+    ]
+    shown = re.findall(r"\w+", str([tensors, names.scalars, *launched]))
+    for name in large:
+        if name not in shown and names.sizes[name] is None:
+            names.sizes[name] = Given(UNSEEN, "no array has it: the value that you use?", gap=True)
     words = [
         [word for extent in one.shape for word in re.findall(r"\w+", max(extent.split("+"), key=len))]
         for one in tensors.values()
@@ -221,177 +230,4 @@ def _chosen(use: CodeUse, name: str) -> bool | None:
     if name in use.asked:
         return True
     in_array = any(name in names_in(one) for one in walk(use.body, "array_declarator"))
-    return None if in_array or _bounds_loops(use, name) else False
-
-
-def _bounds_loops(use: CodeUse, name: str) -> bool:
-    """Return whether the head of a ``for`` has a name."""
-    heads = (one.named_children[:-1] for one in walk(use.body, "for_statement"))
-    return any(text_of(one) == name for head in heads for part in head for one in walk(part, "identifier"))
-
-
-def _rows_of(use: CodeUse) -> dict[str, list[str]]:
-    """Return arrays of which two neighbours say where a row of others begins and ends, and those others."""
-    found = {}
-    for name, one in use.pointers.items():
-        between = any(plus([index, {(): 1}]) == other for index in one.indices for other in one.indices)
-        starts = {
-            variable
-            for variable, tree in use.begins.items()
-            if f"{name}[" in sum_text(sum_of(tree, use.first) or {})
-        }
-        inside = [
-            other
-            for other, of in use.pointers.items()
-            if starts.intersection(part for index in of.indices for product in index for part in product)
-        ]
-        if between and inside and not one.written:
-            found[name] = inside
-    return found
-
-
-class _Tensors:
-    def __init__(self, names: SourceNames, use: CodeUse) -> None:
-        self._names, self._use = names, use
-        self._tensors: dict[str, TensorDraft] = {}
-        self._types = {one.name: one.type for one in names.kernel.parameters}
-        self._offsets: dict[str, str] = {}
-        """Arrays that say where rows begin, with the size that says how long each is."""
-        self.constraints: dict[str, str] = {}
-
-    def all(self) -> dict[str, TensorDraft]:
-        """Return the tensors by name, in the order of the kernel's parameters."""
-        shapes = {name: self._use.shape(name) for name in self._use.pointers}
-        self._take_rows(shapes)
-        used = {name for shape in shapes.values() for one in shape if one for name in re.findall(r"\w+", one)}
-        sizes = [name for name in self._use.sizes if name not in used and not SMALL.fullmatch(name)]
-        left = [name for name in (*self._names.in_order(sizes),) if not self._use.is_extent(name)]
-        for one in self._names.kernel.parameters:
-            if one.type.pointers:
-                self._tensors[self._names.named(one.name)] = self._tensor(one, shapes[one.name], left)
-        for name, use in self._use.pointers.items():
-            if use.limits:
-                of = [*self._use.pointers[use.limits].indices]
-                inner = any("[" in part for index in of for one in index if len(one) == 1 for part in one)
-                shape = self._tensors[self._names.named(use.limits)].shape
-                most = f"{shape[-1 if inner else 0]} - 1"
-                selects = self._names.named(name)
-                if self._tensors[selects].dtype in ("uint8", "uint16"):  # a table of all that it may hold
-                    entries = 1 + DTYPES[self._tensors[selects].dtype].limits[1]
-                    table = self._names.named(use.limits)
-                    self._tensors[table] = replace(self._tensors[table], shape=[str(entries), *shape[1:]])
-                    continue
-                self._tensors[selects] = replace(self._tensors[selects], init={"uniform": [0, most]})
-        if all(tensor.role == "input" for tensor in self._tensors.values()) and self._tensors:
-            last = list(self._tensors)[-1]
-            self._tensors[last] = replace(
-                self._tensors[last], role="inout", note="which array does the kernel write?", gap=True
-            )
-        return self._tensors
-
-    def _take_rows(self, shapes: dict[str, list[str | None]]) -> None:
-        """Set the shapes of rows that lie one behind the other, as those of a sparse matrix, and of their offsets."""
-        for name, inside in _rows_of(self._use).items():
-            rows = next(iter(shapes[name]), None)
-            if rows is None or not DTYPES[self._names.dtype(self._types[name]) or "float32"].whole:
-                continue
-            each = self._names.free("per_row", "entries_per_row")
-            self._names.sizes[each] = PER_ROW
-            self._offsets[name] = each
-            shapes[name] = [f"{rows} + 1"]
-            shapes |= {other: [f"{rows} * {each}"] for other in inside}
-            for scalar, given in self._names.scalars.items():
-                if _ENTRIES.fullmatch(scalar) and isinstance(given, Given):
-                    self._names.scalars[scalar] = (given.value[0], f"{self._names.text(rows)} * {each}")
-
-    def _tensor(self, one: Parameter, shape: list[str | None], left: list[str]) -> TensorDraft:
-        use = self._use.pointers[one.name]
-        note = ""
-        if not shape or None in shape:
-            shape, note = self._guessed(use, shape, left)
-        elif self._use.again & {name for index in use.indices for product in index for name in product}:
-            note = "the shape: an index is set more than once"
-        elif any(self._strided(index) for index in use.indices):
-            note = "the shape: its indices are multiples of a number that the kernel is passed"
-        extents = [self._names.text(expression_text(python_text(str(extent))) or "1") for extent in shape]
-        lanes = one.type.lanes
-        if lanes > 1:
-            extents.append(str(lanes))
-        whole = re.fullmatch(r"(\w+) // (\d+)", extents[-2]) if len(extents) > 1 else None
-        if whole and extents[-1] == whole[2]:
-            extents = [*extents[:-2], whole[1]]
-            self.constraints[f"{whole[1]} is a whole number of vectors"] = f"{whole[1]} % {whole[2]} == 0"
-        elif extents[-1] in self._names.sizes and use.lanes > 1 and not self._use.inner:
-            of_vectors = f"{extents[-1]} is a whole number of vectors"
-            self.constraints.setdefault(of_vectors, f"{extents[-1]} % {use.lanes} == 0")
-        role, init, more = self._role_of(one, use)
-        if (each := self._offsets.get(one.name)) is not None:
-            init, more = (
-                {"range": [0, each]},
-                (f'rows of {each} entries: give those that you have by init = "inputs.py:{one.name}"?'),
-            )
-        words = f"{WORDS} {of}" if (of := self._names.structs.get(one.name)) and role != "output" else ""
-        gap = bool(note or words) or more.endswith("?")
-        note = "; ".join(filter(None, (note, more, words)))
-        return TensorDraft(extents, self._names.dtype(one.type) or "float32", role, init, note, gap)
-
-    def _strided(self, index: Sum) -> bool:
-        """Return whether an index has multiples of a passed number that is not known to be a row's length."""
-        given = {
-            one.name: self._names.scalars.get(self._names.named(one.name)) for one in self._names.numbers
-        }
-        passed = {
-            name for name, one in given.items() if isinstance(one, Given) or (one and isinstance(one[1], int))
-        }
-        trees = [self._use.begins.get(part) for product in index for part in product]
-        sums = (index, *(sum_of(tree, self._use.first) or {} for tree in trees if tree is not None))
-        return any(len(one) > 1 and passed.intersection(one) for terms in sums for one in terms)
-
-    def _guessed(self, use: Use, shape: list[str | None], left: list[str]) -> tuple[list[str | None], str]:
-        """Return a shape of which the code does not show all, and what to say about it."""
-        sizes: list[str | None] = [
-            *self._names.in_order(name for name in self._use.sizes if not SMALL.fullmatch(name))
-        ]
-        parts = {part for index in use.indices for product in index for part in product}
-        if (
-            not shape
-            and (use.indices or use.added)
-            and self._names.scalars.keys() >= {*map(self._names.named, parts)}
-        ):
-            most = max((index.get((), 0) for index in use.indices), default=0)
-            return [str(most + 1)], "" if use.added or not parts else "the shape"
-        if not shape:
-            note = "" if len(sizes) == 1 and not parts else "the shape"
-            return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), note
-        if left:
-            a_block = any(index == {("blockIdx_x",): 1} for index in use.indices)
-            return [left[0] if one is None else one for one in shape], "the shape" if a_block else ""
-        if len(shape) > 1:
-            if len(others := [size for size in sizes if size not in shape]) == 1:
-                return [others[0] if one is None else one for one in shape], "the shape"
-            known = (name for name in ("rows", "blocks") if name in self._names.sizes)
-            rows = next(known, None) or self._names.free("rows", "blocks")
-            self._names.sizes.setdefault(rows, None)
-            return [rows if one is None else one for one in shape], ""
-        far = any("[" in part for index in use.indices for one in index for part in one)
-        return (sizes[:1] or ["1"], "" if len(sizes) == 1 and far else "the shape")
-
-    def _role_of(self, one: Parameter, use: Use) -> tuple[str, Any, str]:
-        """Return role, init and a note of an array."""
-        init: Any = None
-        dtype = DTYPES.get(str(self._names.dtype(one.type)))
-        whole = dtype is not None and dtype.whole
-        asked = "" if use.limits else values_asked(self._use, one.name, whole=whole)
-        if one.type.const or not (use.written or use.added or use.passed):
-            ranges = whole and _bounds_loops(self._use, one.name)
-            return "input", init, "its elements bound a loop: is its init right?" if ranges else asked
-        if use.passed:
-            return "inout", init, "a function gets it: is it input, output or inout?"
-        atomic = re.search(rf"\batomic\w+\(\W*{one.name}\b", self._use.code)
-        if use.added and (atomic or not use.indices):
-            return "inout", "zeros", "added to"
-        if use.read or one.name in self._names.structs:
-            return "inout", init, asked
-        if not use.whole:
-            return "inout", "zeros", "not every element is written: the others stay zero"
-        return "output", None, ""
+    return None if in_array or bounds_loops(use, name) else False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 THREADS = 256
 """The default of a block's, where it is the only one and nothing says how many it has."""
+MOST = 256
+"""The default of a size that may be another one."""
 BLOCKS = 1024
 """The default of a number of blocks that a loop over the grid leaves open: some eight for each multiprocessor."""
 
@@ -55,13 +58,16 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
         elif (
             variables or any({block, f"blockDim_{axis}"} <= {*one} for index in starts[axis] for one in index)
         ) and not re.search(rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b", use.code):
-            lengths = [size for index in starts[axis] for size in _length(index, block, use)]
+            lengths = [use.ends[name] for name in variables if name in use.ends]
+            lengths += [size for index in starts[axis] for size in _length(index, block, use)]
             known = [size for size in (*lengths, *passed) if size not in found.values()]
             if not known and len(axes) > 1 and not row:
                 return {}
             row |= any(values[name] == {(block,): 1} for name in variables)
             usual = ("rows", "height", f"rows_{axis}") if row else ("n", "elements")
             size = known[0] if known else _new(names, *usual)
+            if size in passed and size not in lengths and len(axes) > 1 and len(known) > 1:
+                names.sizes[size] = Given(MOST, f"what the blocks along {axis} go through?", gap=True)
             found |= dict.fromkeys(_first(use, values, axis) or [f"index_{axis}"], size)
     return found
 
@@ -103,8 +109,8 @@ def _new(names: SourceNames, *usual: str, value: Given | None = None) -> str:
 
 
 def _of(terms: Sum, name: str) -> list[Product]:
-    """Return the products of a sum that have a name, also inside of a part."""
-    return [product for product in terms if re.search(rf"\b{name}\b", " ".join(product))]
+    """Return the products of a sum that have a name, also inside of a part, but for indices of elements."""
+    return [one for one in terms if re.search(rf"\b{name}\b", re.sub(r"\[.*\]", "", " ".join(one)))]
 
 
 def _sizes(index: Sum, block: str, use: CodeUse) -> list[str]:
@@ -121,14 +127,16 @@ def _counts(index: Sum, block: str, use: CodeUse) -> bool:
 
 
 def _length(index: Sum, block: str, use: CodeUse) -> list[str]:
-    """Return the size that another axis is multiplied by in an index, where this one is by none: a row's length."""
-    if _sizes(index, block, use):
+    """Return the size by which another axis has more than this one in an index: a row's length, ``w`` of y * w + x."""
+    sizes = [[part for part in product if part in use.sizes] for product in index]
+    own = next((of for product, of in zip(index, sizes, strict=True) if block in product), None)
+    if own is None:
         return []
-    others = [[part for part in product if part in use.sizes] for product in index]
+    more = [(Counter(of) - Counter(own)).elements() for of in sizes if not Counter(own) - Counter(of)]
     fixed = [
         str(n) for one, n in index.items() if n >= LEAST_SIZE and any("blockIdx" in part for part in one)
     ]
-    return [sizes[0] for sizes in others if len(sizes) == 1] + fixed
+    return [names[0] for names in map(list, more) if len(names) == 1] + fixed * (not own)
 
 
 def of_one_block(names: SourceNames, use: CodeUse) -> dict[str, str]:
@@ -152,12 +160,32 @@ def of_one_block(names: SourceNames, use: CodeUse) -> dict[str, str]:
     }
 
 
-def most_of(use: CodeUse) -> dict[str, int]:
-    """Return the most that sizes may be where the code keeps that many: ``w[k]`` of ``float w[21]``, k below K."""
-    found: dict[str, int] = {}
-    for name, most in _kept(use):
+def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
+    """Return the conditions, with reasons, that the code puts on sizes, and set their defaults to fit.
+
+    It may keep that many numbers (``w[k]`` of ``float w[21]``, k below K), or take that many of each innermost row
+    (``x[3 * i + 2]`` with a size for the 3).
+    """
+    found = dict[str, str]()
+    most: dict[str, int] = {}
+    for name, kept in _kept(use):
         if (bound := use.bound(name)) in use.sizes and bound is not None:
-            found[bound] = min(most, found.get(bound, most))
+            most[bound] = min(kept, most.get(bound, kept))
+    for size, kept in most.items():
+        found[f"the code keeps {size} numbers in an array"] = f"{names.named(size)} <= {kept}"
+        value = names.sizes.get(names.named(size))
+        names.sizes[names.named(size)] = min(value, kept) if isinstance(value, int) else kept
+    for pointer, of in use.pointers.items():
+        inner = str((use.shape(pointer) or [""])[-1])
+        name, taken = names.named(inner), 1 + max((index.get((), 0) for index in of.indices), default=0)
+        by_one = any(
+            not use.sizes.intersection(product) for index in of.indices for product in index if product
+        )
+        if taken > 1 and not by_one and names.sizes.get(name, 0) is None and not use.is_extent(inner):
+            names.sizes[name] = Given(
+                taken, f"the code takes {taken} of each {inner} numbers of {pointer}", True
+            )
+            found[f"the code takes {taken} of each {inner} numbers"] = f"{name} >= {taken}"
     return found
 
 

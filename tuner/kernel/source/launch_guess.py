@@ -105,8 +105,8 @@ class LaunchGuess:
         self._counters = {loop.name: loop.name for loop in around.loops}
         passes = self._passes(around, taken)
         self._counters |= {name: name for name in passes}
-        counts = [self._in_file(loop.count) for loop in around.loops]
-        texts = {name: self._in_file(python_of(names.in_call[name])) for name in looped}
+        counts = [self.in_file(loop.count) for loop in around.loops]
+        texts = {name: self.in_file(python_of(names.in_call[name])) for name in looped}
         if None in counts or None in texts.values():
             self._values, self._counters = {}, {}
             return []
@@ -281,9 +281,10 @@ class LaunchGuess:
 
     def _from_call(self, node: Node) -> str | None:
         """Return an expression of the calling function with the names of the file; None if it has others."""
-        return self._in_file(python_of(node))
+        return self.in_file(python_of(node))
 
-    def _in_file(self, tree: ast.expr | None) -> str | None:
+    def in_file(self, tree: ast.expr | None) -> str | None:
+        """Return an expression of the calling function as the file has it; None if that has not all its names."""
         assert self._called is not None
         called = {name: python_of(value) for name, value in self._called.variables.items()}
         values = numbers_of(self._names.source, self._names.found) | called | self._values

@@ -31,6 +31,8 @@ class WrittenLaunch:
     """What variables of the calling function begin as, by name; of ``dim3 grid(n / 2, 1)`` the two numbers.
 
     Members that are set, such as ``p.count``, are ``p_count``."""
+    allocated: Mapping[str, Node]
+    """The bytes that the calling function allocates on the GPU, by the pointer to them."""
     multiprocessors: frozenset[str]
     """Variables and members of the calling function that hold how many multiprocessors the GPU has."""
     looped: tuple[bool, ...]
@@ -66,6 +68,7 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
                 **dict(variables_of(function, shape.start_byte)),
                 **dict(_members_set(function, shape.start_byte)),
             },
+            dict(_allocated(function, shape.start_byte)),
             frozenset(_multiprocessors(function)),
             tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
             tuple(_loops_around(shape, but=("if_statement",))),
@@ -95,6 +98,15 @@ def _members_set(function: Node, end: int) -> Iterator[tuple[str, Node]]:
         left, right = one.children[0], one.children[-1]
         if left.type == "field_expression" and one.end_byte <= end and text_of(one.children[1]) == "=":
             yield text_of(left).replace(".", "_"), right
+
+
+def _allocated(function: Node, end: int) -> Iterator[tuple[str, Node]]:
+    for one in walk(function, "call_expression"):
+        called, given = one.children[0], one.children[-1].named_children
+        allocates = re.fullmatch(r"(cuda|hip)Malloc(Managed|Async)?", text_of(called)) and len(given) > 1
+        pointer = re.search(r"&\s*(\w+)\)?\Z", text_of(given[0])) if allocates else None
+        if pointer and one.end_byte <= end:
+            yield pointer[1], given[1]
 
 
 def _multiprocessors(function: Node) -> Iterator[str]:

@@ -143,13 +143,14 @@ def _both(first: TensorDraft, second: TensorDraft) -> TensorDraft:
 
 
 def _smaller(one: Any, other: Any) -> Any:
-    """Return the smaller of two sizes."""
+    """Return the smaller of two sizes, or the one without a mark."""
 
-    def number(given: Any) -> float:
+    def number(given: Any) -> tuple[bool, float]:
+        gap = isinstance(given, Given) and given.gap
         try:
-            return parse(str(given.value if isinstance(given, Given) else given)).number({})
+            return gap, parse(str(given.value if isinstance(given, Given) else given)).number({})
         except TunerError:
-            return float("inf")
+            return gap, float("inf")
 
     return min(one, other, key=number)
 

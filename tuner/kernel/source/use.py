@@ -79,6 +79,9 @@ class CodeUse:
         self.first |= self.begins
         self.again = {name for name, how in self._changed() if how == "=" and name in self.begins}
         """Variables that are set to something else than they begin as."""
+        ends = re.findall(r"\b(\w+) ?[!=]= ?\(?(\w+) ?- ?1\b", self.code)
+        self.ends = {name: size for name, size in ends if size in self.sizes}
+        """Variables whose last value is that before a size: of ``y == rows - 1`` the rows."""
         self.inner: set[int] = set()
         """Where comparisons stand that leave out elements at the beginning or the end."""
         for name, bound in self._comparisons():
@@ -169,6 +172,7 @@ class CodeUse:
                     continue
                 names = [product for product in low if product]
                 single = [product[0] for product in names if len(product) == 1 and low[product] == 1]
+                single = [one for one in single if not re.match(r"\(?\w+\(", one)]  # what a function says
                 if len(names) > 1:  # y + j < height
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
