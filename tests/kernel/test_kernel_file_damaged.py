@@ -18,6 +18,14 @@ from tuner.kernel.toml.file import MAX_FILE_BYTES
     ("text", "part"),
     [
         ("[kernel", "not valid TOML"),
+        (
+            "a = {\n b = 1 }",
+            "(at line 1, column 6); a table in { } stands on one line",
+        ),
+        ("a = { b = 1, }", "without a comma behind its last entry"),
+        ("a = true\nb = False", "write true or false"),
+        ("a = \u201cb\u201d", "write plain quotes"),
+        ("a = ", "not valid TOML"),
         (GOOD.replace("fast = ", "block_size = "), "not valid TOML"),
         (b"\xff\xfe", "byte 0 is not UTF-8"),
         ("x = " + "[" * 5000, "nested too deeply"),

@@ -20,6 +20,7 @@ WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "expression with an unknown name": ("x+0.50*(20-x)", "x + z", ("unknown name 'z'", "x, y")),
     "expression of nothing": ("x+0.50*(20-x)", "1", ("uses none of its names",)),
     "expression without names": ('of = ["x", "y"]', "of = []", ("of = []", "name the tensors")),
+    "dtype as C calls it": ('"float32"', '"float"', ("did you mean float32?",)),
     "expression of no tensor": ('of = ["x", "y"]', 'of = ["x", "y", "z"]', ("of names 'z'", "x, y")),
     "expression of an output": ('of = ["x", "y"]', 'of = ["x", "y", "out"]', ("of names 'out'",)),
     "expression of a function": ('of = ["x", "y"]', 'of = ["x", "y", "exp"]', ("the function 'exp'",)),

@@ -135,12 +135,21 @@ class Interrupted(TunerError):  # noqa: N818 - an event, not an error
     exit_code = 130
 
 
+ELSEWHERE = {
+    "float": "float32", "fp32": "float32", "f32": "float32", "double": "float64", "fp64": "float64", "f64": "float64",
+    "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn",
+    "int": "int32", "long": "int64", "char": "int8", "uchar": "uint8", "complex": "complex64", "out": "output",
+}  # fmt: skip
+"""What names of C and of other programs are here."""
+
+
 def suggestion(wrong: str, choices: Iterable[str]) -> str:
     """Return a remedy for a wrong name: the choice that was probably meant, and all choices, or the first of many."""
     if not (choices := list(choices)):
         return "there is none to choose"
     like = {one.lower(): one for one in reversed(choices) if _like_numbers(wrong, one)}
-    close = difflib.get_close_matches(wrong.lower(), like, n=1)
+    meant = ELSEWHERE.get(wrong.lower(), "")
+    close = [meant] if meant in like else difflib.get_close_matches(wrong.lower(), like, n=1)
     guess = f"did you mean {like[close[0]]}? " if close else ""
     more = f" and {len(choices) - MOST_CHOICES} more" if len(choices) > MOST_CHOICES else ""
     return f"{guess}choose from: {', '.join(choices[:MOST_CHOICES])}{more}"

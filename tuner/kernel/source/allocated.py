@@ -34,8 +34,11 @@ def with_allocations(
     for argument, one in zip(called.arguments if called else (), names.kernel.parameters, strict=False):
         bytes_ = called.allocated.get(text_of(argument)) if called else None
         text = guess.in_file(python_of(bytes_)) if bytes_ is not None else None
+        text = text and re.sub(r"\w+", lambda word: str(names.found.get(word[0]) or word[0]), text)
         if text is None or (tensor := found.get(names.named(one.name))) is None:
             continue
+        if not names.found.keys().isdisjoint(re.findall(r"\w+", text)):
+            continue  # shapes are those of all configurations
         dtype = names.dtypes[tensor.dtype][0] if tensor.dtype in names.dtypes else tensor.dtype
         own, whole = f"({') * ('.join(tensor.shape)})", _divided(text, ITEMSIZE[dtype])
         if not (more := _more(own, whole, names)):
@@ -54,7 +57,8 @@ def _divided(text: str, itemsize: int) -> str:
     terms = sum_of(python_text(text))
     if terms is None or any(factor % itemsize for factor in terms.values()):
         return f"({text}) // {itemsize}"
-    return sum_text({product: factor // itemsize for product, factor in terms.items()})
+    divided = sum_text({product: factor // itemsize for product, factor in terms.items()})
+    return divided[1:-1] if len(terms) == 1 and re.fullmatch(r"\(ceil_div\([^()]*\)\)", divided) else divided
 
 
 def _more(own: str, allocated: str, names: SourceNames) -> float:

@@ -168,15 +168,29 @@ def read_toml(path: Path) -> dict[str, Any]:
             }
             line = text.count("\n", 0, long.start()) + 1
             raise KernelError(f"{path}: line {line}: {what[str(long.lastgroup)]}", "shorten it")
-        return tomllib.loads(text)
+        return _parsed(text, path)
     except OSError as error:
         raise KernelError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise KernelError(f"{path}: byte {error.start} is not UTF-8", "save the file as UTF-8") from None
     except RecursionError:
         raise KernelError(f"{path}: arrays or inline tables are nested too deeply", "flatten them") from None
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except ValueError as error:  # not TOML, or a number of thousands of digits
-        raise KernelError(f"{path}: not valid TOML: {error}") from None
+        place = re.search(r"line (\d+)", str(error))
+        line = text.split("\n")[int(place[1]) - 1] if place else ""
+        remedy = ""
+        if re.search(r"[\u2018-\u201f]", line):
+            remedy = 'write plain quotes, "'
+        elif re.search(r"=\s*(True|False)\b", line):
+            remedy = "write true or false"
+        elif re.search(r"\{\s*(#.*)?\Z|,\s*\}", line):
+            remedy = "a table in { } stands on one line, without a comma behind its last entry"
+        raise KernelError(f"{path}: not valid TOML: {error}", remedy) from None
 
 
 BY_NAME = ("parameters", "scratch", "constraints", "pruning")
