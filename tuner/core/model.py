@@ -129,10 +129,8 @@ class Problem:
         return " ".join(f"{name}={value}" for name, value in self.sizes.items()) or "its only size"
 
     def __str__(self) -> str:
-        options = [f"{name}={value_text(value)}" for name, value in self.options.items()]
-        return " ".join(
-            filter(None, [self.kernel, self.sizes_text if self.sizes else "", self.dtype, *options])
-        )
+        words = [f"{name}={value_text(value)}" for name, value in self.options.items()]
+        return " ".join(filter(None, [self.kernel, self.sizes_text * bool(self.sizes), self.dtype, *words]))
 
 
 @dataclass(frozen=True)
