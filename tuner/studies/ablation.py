@@ -137,14 +137,12 @@ def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark
     if ablation.itself is None:
         return []
     rows = interleaved.rows_of(KernelIdentity(request.kernel), request.problem, device, bench)
-    row = partial(rows, noise_floor=ablation.reference_noise, tags=ablation.tags)
+    noise, tags = ablation.reference_noise, ablation.tags
+    row = partial(interleaved.filled, rows, tags=tags, noise_floor=noise)
     timed = [(one, one.timing) for one in ablation.alternatives if one.timing is not None]
     return [
-        interleaved.filled(row, ITSELF, request.configuration, ablation.itself),
-        *(
-            interleaved.filled(row, one.name, one.configuration, timing, one.compared)
-            for one, timing in timed
-        ),
+        row(ITSELF, ablation.itself),
+        *(row(one.name, timing, one.compared) for one, timing in timed),
     ]
 
 

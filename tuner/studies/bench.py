@@ -178,12 +178,11 @@ def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
         interleaved.filled(
             row,
             timing.name,
-            timing.configuration,
             timing,
             result.compared(timing) if result.reference == BEST else None,
+            result.tags,
             noise_floor=result.reference_noise,
             winner_id=target.winner.id if target.winner and timing.name == BEST else None,
-            tags=(*result.tags, *(() if timing.verified else ("unverified",))),
         )
         for timing in result.timings
     ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode
-from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.model import Gpu, Problem
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict, paired_ratio, ratio_record, reference_verdict
 from tuner.core.version import __version__
@@ -178,7 +178,6 @@ def rows_of(identity: KernelIdentity, problem: Problem, device: Device, bench: s
         conditions=device.conditions,
         kernel_digest=identity.text,
         computation=identity.computation,
-        tags=(),
         versions={"kernel-tune": __version__, **device.versions},
     )
 
@@ -186,17 +185,18 @@ def rows_of(identity: KernelIdentity, problem: Problem, device: Device, bench: s
 def filled(
     row: Rows,
     name: str,
-    configuration: Configuration | None,
     timed: Timed,
     compared: Compared | None = None,
+    tags: Sequence[str] = (),
     **more: Any,
 ) -> Benchmark:
     """Return a row with a contestant's times, and how what it was compared with is to it."""
+    tags = (*tags, *(() if timed.verified else ("unverified",)))
     low, high = timed.interval_ns
     ratio = {**ratio_record(compared.ratio), "verdict": str(compared.verdict)} if compared else {}
     times = {"time_ns": timed.time_ns, "ci_low_ns": low, "ci_high_ns": high, "samples_ns": timed.samples_ns}
     columns = {**times, "sm_clock_hz": timed.sm_clock_hz, **ratio, **more}
-    return row(contestant=name, configuration=configuration, **columns)
+    return row(contestant=name, configuration=timed.configuration, tags=tags, **columns)
 
 
 # -- progress

@@ -217,11 +217,10 @@ def records_of(comparison: StepComparison, device: Device, bench: str) -> list[B
         filled(
             row,
             timing.name if timing.configuration is None else f"{STEP_PREFIX}{timing.name}",
-            timing.configuration,
             timing,
             comparison.against(first, timing) if first and timing is not first else None,
+            (*comparison.tags, LADDER),
             noise_floor=comparison.noise_floor(first or timing),
-            tags=(*comparison.tags, LADDER, *(() if timing.verified else ("unverified",))),
         )
         for timing in comparison.timings
     ]

@@ -134,32 +134,32 @@ class Races:
             RaceRequest(contestants, rounds, samples, request.seed),
             lambda index, _: self.failed.add(left[index]),
         )
-        timed = {left[index]: one for index, one in race.timed.items()}
-        return self._record(problem, timed, race.tags, tag) if timed else {}
+        timed = list(race.timed.values())
+        return self._record(problem, timed, (*race.tags, tag)) if timed else {}
 
     def _record(
-        self, problem: Problem, timed: Mapping[Configuration, Timed], tags: Sequence[str], tag: str
+        self, problem: Problem, timed: Sequence[Timed], tags: Sequence[str]
     ) -> dict[Configuration, float]:
-        fastest = min(timed.values(), key=lambda one: one.time_ns)
+        fastest = min(timed, key=lambda one: one.time_ns)
         row = rows_of(self._identity, problem, self._device, str(uuid.uuid4()))
-        rows = {}
-        for configuration, one in timed.items():
+        rows = []
+        for one in timed:
             # By the rounds' ratios to the fastest, which drift does not move.
             ratio = median(a / b for a, b in zip(one.medians_ns, fastest.medians_ns, strict=True))
-            rows[configuration] = filled(
+            made = filled(
                 row,
                 TIMED,
-                configuration,
                 one,
+                tags=tags,
                 time_ns=ratio * fastest.time_ns,
                 ci_low_ns=min(one.medians_ns),
                 ci_high_ns=max(one.medians_ns),
                 noise_floor=self._device.noise_floor(one.time_ns),
-                tags=(*tags, tag),
             )
-        self._database.record_benchmark(list(rows.values()))
-        self._rows += rows.values()
+            rows.append(made)
+        self._database.record_benchmark(rows)
+        self._rows += rows
         self.measured = True
         self._timings.pop(kind_of(problem), None)
         self._timings.pop("", None)
-        return {configuration: one.time_ns for configuration, one in rows.items()}
+        return {one.configuration: one.time_ns for one in rows if one.configuration is not None}
