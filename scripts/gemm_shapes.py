@@ -4,10 +4,10 @@
     scripts/run python scripts/gemm_shapes.py --layout nn,nt,tn,tt --time 8 --steps search,race,bits --seconds 540
     scripts/run python scripts/gemm_shapes.py --random 40 --random-seed 7 --time 8 --steps search,race --work drawn
 
-For each shape, dtype and layout: `tune gemm --trials 200 --time 20` in a new database, with the seconds that
-it took; then a race of the winner with `torch.mm` and with the best of cuBLASLt's own list
-(``scripts/rivals/cublaslt.py``), on the same buffers, in the same graphs, in shuffled rounds: as it was tuned, cold or
-rotating, and then warm, back to back on the same buffers; rested.
+For each shape, dtype and layout: `tune gemm --from-scratch --trials 200 --time 20`, with the seconds that it took; then
+a race of the winner with `torch.mm` and with the best of cuBLASLt's own list (``scripts/rivals/cublaslt.py``), on the
+same buffers, in the same graphs, in shuffled rounds: as it was tuned, cold or rotating, and then warm, back to back on
+the same buffers; rested.
 
 Every result is kept in ``--work`` as soon as it is there, and what is there is not measured again: the script can be
 stopped, and started with ``--seconds`` for one piece after the other, also on another machine with the same card: what
@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from scripts.harness import listed, say, study_parser, tune, versions
-from scripts.shape_notes import ABLATED, CUBES, LAYOUTS, SHAPES, Notes, Problem, Shape, keep_winners
+from scripts.shape_notes import ABLATED, CUBES, LAYOUTS, SHAPES, Notes, Problem, Shape
 from scripts.shape_tables import LISTED, raced, raced_text, report, searched
 
 HERE = Path(__file__).resolve().parent
@@ -51,106 +51,92 @@ RACE_S = 8.0
 # -- the steps
 
 
-class Study:
+class Study(Notes):
     """Does the steps, as far as the time goes.
 
     Args:
-        notes: what is known, and where it is kept.
-        problems: all of them.
         given: of the command line.
+
+    Attributes:
+        wanted: all problems.
     """
 
-    def __init__(self, notes: Notes, problems: Sequence[Problem], given: argparse.Namespace) -> None:
-        self._notes, self._problems, self._given = notes, problems, given
+    def __init__(self, given: argparse.Namespace) -> None:
+        super().__init__(given.work, given.seconds)
+        self._given = given
+        self._jobs = ["--jobs", str(given.jobs)] if given.jobs else []
+        self.wanted: Sequence[Problem] = ()
 
     def run(self, steps: Iterable[str]) -> None:
         """Do the steps that each problem takes for some at a time, so that those are whole, and then the others."""
         steps = list(steps)
-        for group in groups(self._problems, BATCH):
+        for group in groups(self.wanted, BATCH):
             for step in steps:
                 if step in EACH:
                     getattr(self, f"_{step}")(group)
-        for step in steps:
-            if step not in EACH:
-                getattr(self, f"_{step}")()
-
-    @property
-    def _jobs(self) -> list[str]:
-        return ["--jobs", str(self._given.jobs)] if self._given.jobs else []
+        if "bits" in steps:
+            for group in groups(self.wanted, max(1, len(self.wanted))):
+                self._bits(group)
 
     def _left(self, step: str, group: Sequence[Problem]) -> Iterator[Problem]:
         """Return what is to be done of some problems, until the time is over."""
         for problem in group:
-            if not self._notes.has_time():
+            if not self.has_time():
                 return
-            if not self._notes.has(problem, step):
+            won = step == "search" or self.get(problem, "search").get("exportable")
+            if won and not self.has(problem, step):
                 yield problem
 
     def _search(self, group: Sequence[Problem]) -> None:
+        limit = ["--time", str(self._given.time)] if self._given.time else []
+        trials = ["--from-scratch", "--trials", str(self._given.trials), *limit]
         for problem in self._left("search", group):
-            database = self._notes.own(problem)
-            self._notes.drop(problem)
-            limit = ["--time", str(self._given.time)] if self._given.time else []
-            trials = ["--trials", str(self._given.trials), *limit]
-            where = ["--db", str(database), *self._jobs]
-            text, seconds = tune(*problem.words, *trials, *where, "--json", "--quiet")
+            text, seconds = self._tuned(*problem.words, *trials, *self._jobs)
             found = json.loads(text or "[]")
-            if found and not self._notes.data["where"]:  # a race says more
-                self._notes.data["where"] = {"gpu": found[0]["gpu"], **versions()}
-            how = " ".join(["tune gemm", *trials])
-            if database.is_file():
-                keep_winners(database, self._notes.winners)
-                self._notes.drop(problem)
-            self._notes.note(problem, "search", {"command": how, "seconds": seconds, **searched(found)})
+            if found and not self.data["where"]:  # a race says more
+                self.data["where"] = {"gpu": found[0]["gpu"], **versions()}
+            command = " ".join(["tune gemm", *trials])
+            self.note(problem, "search", {"command": command, "seconds": seconds, **searched(found)})
             say(f"{problem.key}: searched in {seconds:.0f} s")
 
     def _race(self, group: Sequence[Problem]) -> None:
         left = {*self._left("race", group), *self._left("warm", group)}
-        group = [one for one in group if one in left and self._notes.get(one, "search").get("exportable")]
-        if not group or not self._notes.has_time():
+        group = [one for one in group if one in left]
+        if not group or not self.has_time():
             return
-        group = group[: max(1, int(min(self._notes.left_s / RACE_S, BATCH)))]
+        group = group[: max(1, int(min(self.left_s / RACE_S, BATCH)))]
         how = ("--rounds", str(self._given.rounds), "--mode", "auto", "--mode", "warm")
-        text, _ = tune(
-            *("bench", *group[0].kind),
-            *(word for problem in group for word in ("--problem", problem.shape.problem)),
-            *("--against", "torch", "--against", f"{CUBLASLT}:{LISTED}", *how),
-            *("--db", str(self._notes.winners), "--json", "--quiet"),
-        )
+        shapes = [word for problem in group for word in ("--problem", problem.shape.problem)]
+        against = ("--against", "torch", "--against", f"{CUBLASLT}:{LISTED}")
+        text, _ = self._tuned("bench", *group[0].kind, *shapes, *against, *how)
         for bench in json.loads(text or "[]"):
             step = "warm" if bench["mode"] == "warm" else "race"
             for problem in (p for p in group if bench["problem"]["sizes"] == vars(p.shape)):
-                self._notes.data["where"] = {"gpu": bench["gpu"], "driver": bench["driver"], **versions()}
-                self._notes.note(problem, step, raced(bench))
-                say(f"{problem.key}: {step}: {raced_text(self._notes.get(problem, step))}")
+                self.data["where"] = {"gpu": bench["gpu"], "driver": bench["driver"], **versions()}
+                self.note(problem, step, raced(bench))
+                say(f"{problem.key}: {step}: {raced_text(self.get(problem, step))}")
 
     def _ablate(self, group: Sequence[Problem]) -> None:
+        rounds = ["--rounds", str(self._given.ablation_rounds)]
         for problem in self._left("ablate", group):
-            if not self._notes.get(problem, "search").get("exportable"):
-                continue
             if not self._given.shapes and problem.shape not in ABLATED:
                 continue
             size = ["--size", problem.shape.problem, *problem.kind[2:]]
-            rounds = ["--rounds", str(self._given.ablation_rounds)]
-            text, seconds = tune(
-                *("ablate", "gemm", *size, *rounds, "--db", str(self._notes.winners), *self._jobs),
-                *("--json", "--quiet"),
-            )
+            text, seconds = self._tuned("ablate", "gemm", *size, *rounds, *self._jobs)
             if text:
-                self._notes.note(problem, "ablate", {"seconds": seconds, **json.loads(text)})
+                self.note(problem, "ablate", {"seconds": seconds, **json.loads(text)})
                 say(f"{problem.key}: taken apart in {seconds:.0f} s")
 
-    def _bits(self) -> None:
-        for group in groups(self._problems, max(1, len(self._problems))):
-            exportable = [p for p in group if self._notes.get(p, "search").get("exportable")]
-            if not self._notes.has_time() or all(self._notes.has(p, "bits") for p in exportable):
-                continue
-            words = ["--db", str(self._notes.winners), *group[0].kind, "--json"]
+    def _tuned(self, *words: str) -> tuple[str, float]:
+        return tune(*words, "--db", str(self.winners), "--json", "--quiet")
+
+    def _bits(self, group: Sequence[Problem]) -> None:
+        if any(self._left("bits", group)):
+            words = ["--db", str(self.winners), *group[0].kind, "--json"]
             done = subprocess.run([sys.executable, SAME_BITS, *words], stdout=subprocess.PIPE, check=False)
             for row in json.loads(done.stdout or "[]"):
                 for problem in (p for p in group if row["sizes"] == vars(p.shape)):
-                    found = {name: row[name] for name in ("calls", "same", "error")}
-                    self._notes.note(problem, "bits", found)
+                    self.note(problem, "bits", {name: row[name] for name in ("calls", "same", "error")})
 
 
 def rounds(text: str) -> int:
@@ -177,8 +163,6 @@ def problems_of(given: argparse.Namespace, notes: Notes) -> list[Problem]:
     Raises:
         ValueError, argparse.ArgumentTypeError: something is no shape, or was drawn in another way.
     """
-    if given.only:
-        return [Problem.parse(key) for key in given.only]
     if given.random:
         return notes.draw(given.random, given.random_seed, given.dtypes)
     shapes = [Shape.parse(text) for text in given.shapes]
@@ -198,22 +182,21 @@ def main() -> None:
     add("--layout", type=listed(LAYOUTS), default="nn", help=f"Of {', '.join(LAYOUTS)}, with commas between.")
     add("--random", type=int, default=0, help="So many problems that are drawn.")
     add("--random-seed", type=int, default=0, help="What they are drawn by.")
-    add("--only", type=listed(), default="", help="Problems: bfloat16-4096x4096x4096,float16-512x512x512-nt.")
     add("--jobs", type=int, default=0, help="Compiling processes; 0 for one a core.")
     add("--trials", type=int, default=200)
     add("--time", type=float, default=20.0, help="Seconds of a search; 0 for no limit.")
     add("--rounds", type=rounds, default=20)
     add("--ablation-rounds", type=rounds, default=12)
     given = options.parse_args()
-    notes = Notes(given.work, given.seconds)
+    study = Study(given)
     try:
-        problems = problems_of(given, notes)
+        study.wanted = problems_of(given, study)
     except (ValueError, argparse.ArgumentTypeError) as error:
         options.error(str(error))
     try:
-        Study(notes, problems, given).run(given.steps)
+        study.run(given.steps)
     finally:
-        print(report(notes, given.out))
+        print(report(study, given.out))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ import json
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from scripts import harness
-from tuner.database.database import Database
 
 VECTOR = 8
 """16-bit elements of 16 bytes."""
@@ -142,15 +141,6 @@ class Notes(harness.Study):
         """One database with the winners of all problems."""
         return self.folder / "gemm-shapes.db"
 
-    def own(self, problem: Problem) -> Path:
-        """Return the database of one problem's search."""
-        return self.folder / f"{problem.key}.db"
-
-    def drop(self, problem: Problem) -> None:
-        """Remove the database of one problem's search, and what SQLite keeps beside it."""
-        for file in self.folder.glob(f"{self.own(problem).name}*"):
-            file.unlink()
-
     def problems(self) -> list[Problem]:
         """Return all of which something is known: by layout and dtype, then in the order of :data:`SHAPES`."""
         known = [Problem.parse(key) for key in self.data["problems"]]
@@ -187,21 +177,6 @@ class Notes(harness.Study):
             )
         self.keep(drawn=how)
         return drawn(count, seed, dtypes)
-
-
-def keep_winners(found: Path, winners: Path) -> int:
-    """Copy the winners of a database into another, each with its run and its trial; return how many.
-
-    The time of the default configuration stays; its trial does not.
-    """
-    with Database.open(found, write=False) as source, Database.open(winners) as target:
-        rows = source.winners().rows
-        for stored in rows:
-            target.start_run(stored.run)
-            trial = target.record(stored.run.id, stored.trial, metrics=stored.metrics)
-            target.finish_run(stored.run.id, "finished")
-            target.record_winner(stored.run.id, replace(stored.winner, trial_id=trial, default_trial_id=None))
-    return len(rows)
 
 
 def winners_of_evidence(file: Path) -> dict[Problem, dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from scripts import shape_tables
 from scripts.gemm_shapes import Study
-from scripts.shape_notes import Notes, Problem, Shape
+from scripts.shape_notes import Problem, Shape
 
 
 class Command:
@@ -23,7 +23,6 @@ class Command:
         self.warm_ratios = {"torch": 1.02, "cublaslt": 1.01}
         self.exportable = True
         self.absent: set[str] = set()
-        self.kept: list[str] = []
 
     def __call__(self, *words: str) -> tuple[str, float]:
         self.calls.append(list(words))
@@ -38,8 +37,6 @@ class Command:
         if words[0] == "ablate":
             return json.dumps(self.ablation(words)), 9.0
         if words[0] == "--kernel":
-            for suffix in ("", "-journal", "-lock"):
-                Path(words[words.index("--db") + 1] + suffix).touch()
             return json.dumps([self.run(words)]), 12.0
         return "", 0.1
 
@@ -150,7 +147,8 @@ def problems(*shapes: Shape, dtype: str = "bfloat16") -> list[Problem]:
 
 def study(
     folder: Path, *shapes: Shape, steps: str = "search,race", **changes: Any
-) -> tuple[Notes, list[Any]]:
-    notes = Notes(folder, changes.get("seconds", 0.0))
-    Study(notes, problems(*shapes), given(**changes)).run(steps.split(","))
-    return notes, shape_tables.rows_of(notes)
+) -> tuple[Study, list[Any]]:
+    done = Study(given(work=folder, **changes))
+    done.wanted = problems(*shapes)
+    done.run(steps.split(","))
+    return done, shape_tables.rows_of(done)

@@ -10,13 +10,8 @@ from pathlib import Path
 import pytest
 
 from scripts import gemm_shapes, harness, shape_notes, shape_tables
-from scripts.shape_notes import Notes, Shape, keep_winners
-from tests.faults.bench_device import GPU, remember
+from scripts.shape_notes import Notes, Shape
 from tests.scripts.shape_command import Command, problems, study
-from tuner.core.model import Configuration
-from tuner.database.database import Database
-from tuner.kernel.load import load_kernel
-from tuner.studies.bench import stored_winners
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
 
@@ -25,7 +20,6 @@ CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 409
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     command = Command()
     monkeypatch.setattr(gemm_shapes, "tune", command)
-    monkeypatch.setattr(gemm_shapes, "keep_winners", lambda own, winners: command.kept.append(own.name))
     return command
 
 
@@ -38,13 +32,11 @@ def test_shapes_are_those_of_the_table() -> None:
             Shape.parse(text)
 
 
-def test_each_search_has_a_database_of_its_own(tmp_path: Path, command: Command) -> None:
+def test_each_search_is_from_scratch(tmp_path: Path, command: Command) -> None:
     study(tmp_path, CUBE, FEW, steps="search")
     searches = [words for words in command.calls if words[0] == "--kernel"]
-    assert len({words[words.index("--db") + 1] for words in searches}) == 2
+    assert len(searches) == 2 and all("--from-scratch" in words for words in searches)
     assert all(words[words.index("--trials") + 1] == "200" for words in searches)
-    assert command.kept == ["bfloat16-4096x4096x4096.db", "bfloat16-16x8192x8192.db"]
-    assert not list(tmp_path.glob("bfloat16-*"))  # what won is kept elsewhere
 
 
 def test_nothing_is_measured_twice(tmp_path: Path, command: Command) -> None:
@@ -151,23 +143,7 @@ def test_problems_are_drawn_by_a_seed() -> None:
 
 
 def test_all_layouts(tmp_path: Path) -> None:
-    arguments = argparse.Namespace(
-        only=[], dtypes=["bfloat16"], layout=shape_notes.LAYOUTS, random=0, shapes=[]
-    )
+    arguments = argparse.Namespace(dtypes=["bfloat16"], layout=shape_notes.LAYOUTS, random=0, shapes=[])
     found = gemm_shapes.problems_of(arguments, Notes(tmp_path))
     counts = {layout: sum(one.layout == layout for one in found) for layout in shape_notes.LAYOUTS}
     assert counts == {"nn": 16, "nt": 16, "tn": 3, "tt": 3}
-
-
-def test_winners_are_kept_without_what_they_won_against(tmp_path: Path) -> None:
-    kernel = load_kernel("gemm")
-    own, winners = tmp_path / "own.db", tmp_path / "winners.db"
-    configuration = Configuration.of("naive", kernel.variants["naive"].defaults)
-    for m in (64, 128):
-        with Database.open(own) as database:
-            remember(database, kernel, kernel.problem({"m": m}, {"": "float16"}), configuration, 1e5)
-    assert keep_winners(own, winners) == 2
-    with Database.open(winners, write=False) as database:
-        rows = stored_winners(database, GPU, kernel).rows
-    assert {(row.winner.configuration, row.winner.time_ns) for row in rows} == {(configuration, 1e5)}
-    assert {row.run.problem.sizes["m"] for row in rows} == {64, 128}

@@ -11,7 +11,7 @@ import pytest
 from scripts import gemm_shapes, pages, shape_tables
 from scripts.gemm_shapes import Study
 from scripts.page_figures import evidence
-from scripts.shape_notes import Notes, Problem, Shape
+from scripts.shape_notes import Problem, Shape
 from tests.scripts.shape_command import Command, given, problems, study
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
@@ -21,7 +21,6 @@ CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 409
 def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     command = Command()
     monkeypatch.setattr(gemm_shapes, "tune", command)
-    monkeypatch.setattr(gemm_shapes, "keep_winners", lambda own, winners: command.kept.append(own.name))
     return command
 
 
@@ -78,9 +77,9 @@ def test_the_table_has_all_that_is_known(
 
 
 def test_pages_have_both_timings(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    notes = Notes(tmp_path / "work")
-    everything = [Problem(shape, "bfloat16", layout) for layout in ("nn", "nt") for shape in (CUBE, FEW)]
-    Study(notes, everything, given()).run(["search", "race"])
+    notes = Study(given(work=tmp_path / "work"))
+    notes.wanted = [Problem(shape, "bfloat16", layout) for layout in ("nn", "nt") for shape in (CUBE, FEW)]
+    notes.run(["search", "race"])
     shape_tables.report(notes, tmp_path)
     monkeypatch.setattr(evidence, "FOLDER", tmp_path)
     assert "| mean to `torch.mm`, back to back | 1.020 | 1.020 |" in pages.FIGURES["gemm-summary"]()
