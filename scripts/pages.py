@@ -47,7 +47,6 @@ LEFT_OVER = re.compile(r"<!-- (?:figures: [^>]*|end) -->")
 FIGURES: dict[str, Callable[..., str]] = {
     "ablation": gemm.ablation,
     "alternative": gemm.alternative,
-    "beside-torch": gemm.beside_torch,
     "calls": calls.races,
     "calls-host": calls.host,
     "chaos": faults.chaos,
@@ -75,7 +74,6 @@ FIGURES: dict[str, Callable[..., str]] = {
     "step": ladders.figure,
     "step-ratio": ladders.ratio,
     "step-percent": ladders.percent,
-    "empty-kernel": ladders.empty_kernel,
     "portfolio": portfolio.held_out,
     "portfolio-decisions": portfolio.decisions,
     "race": races.figure,
@@ -92,8 +90,6 @@ FIGURES: dict[str, Callable[..., str]] = {
     "triton": tuners.triton,
     "twins": measuring.twins,
     "worst-claim": measuring.worst_claim,
-    "search-lone": search.lone,
-    "search-pairs": search.pairs,
     "search-median": search.median,
     "search-others": search.others,
     "search-own": search.own,
@@ -110,6 +106,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "excerpt": printed.excerpt,
     "explained-steps": printed.explained_steps,
     "python-example": printed.python_example,
+    "found": printed.found,
     "front": printed.front,
     "sanitized": printed.sanitized,
 }

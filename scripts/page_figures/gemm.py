@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from statistics import geometric_mean
 from typing import Any
 
-from scripts.page_figures.evidence import Rows, load, per_cent, table, text, us, without_empty_columns
+from scripts.page_figures.evidence import Rows, load, per_cent, table, us, without_empty_columns
 
 LIBRARIES = {"torch": "torch.mm", "cublaslt": "best of cuBLASLt"}
 IN_THE_README = (
@@ -50,17 +49,8 @@ def size(one: Problem) -> str:
 def shapes(dtype: str, layout: str = "nn", file: str = "gemm-shapes") -> str:
     """Return the products of one dtype and layout beside cuBLAS, and the means."""
     problems = raced(file, dtype, layout)
-    head = [
-        "m x n x k",
-        "mode",
-        "best, us",
-        "TFLOP/s",
-        *LIBRARIES.values(),
-        "torch.mm, back to back",
-        "found in",
-        "variant",
-    ]
-    rows = without_empty_columns([head, *map(_shape, problems)])
+    head = ["m x n x k", "mode", "best, us", "TFLOP/s", *LIBRARIES.values()]
+    rows = without_empty_columns(_rows(problems, *head, "torch.mm, back to back", "found in", "variant"))
     whole = aligned(problems)
     means = ", ".join(f"**{mean(whole, library):.3f}** to {name}" for library, name in LIBRARIES.items())
     where = f"{load(file)['gpu']}, {dtype}, layout {layout}, rested"
@@ -71,28 +61,32 @@ def shapes(dtype: str, layout: str = "nn", file: str = "gemm-shapes") -> str:
     )
 
 
-def _shape(one: Problem) -> list[str]:
-    race = one["race"]
-    return [
-        size(one),
-        race["mode"],
-        us(race["ours"]["time_ns"]),
-        f"{race['ours']['tflops'] or 0:.1f}",
-        *(_against(race["rivals"].get(name)) for name in LIBRARIES),
-        _against(warm(one).get("torch")),
-        f"{one['search']['seconds']:.0f} s",
-        f"`{race['variant']}`",
-    ]
+def _rows(problems: Iterable[Problem], *columns: str) -> Rows:
+    """Return a table of problems: its head, and a row for each."""
+    return [[*columns], *([CELLS[column](one) for column in columns] for one in problems)]
 
 
-def warm(one: Problem) -> dict[str, Any]:
-    """Return the libraries of a problem's race back to back; empty where there was none."""
-    libraries: dict[str, Any] = one.get("warm", {}).get("rivals", {})
-    return libraries
+def _against(one: Problem, library: str, step: str = "race") -> str:
+    found = one.get(step, {}).get("rivals", {}).get(library)
+    return f"{found['ratio']:.3f}, {found['verdict']}" if found else "-"
 
 
-def _against(library: dict[str, Any] | None) -> str:
-    return f"{library['ratio']:.3f}, {library['verdict']}" if library else "-"
+CELLS: dict[str, Callable[[Problem], str]] = {
+    "m x n x k": size,
+    "dtype": lambda one: one["dtype"],
+    "layout": lambda one: one["layout"],
+    "mode": lambda one: one["race"]["mode"],
+    "best, us": lambda one: us(one["race"]["ours"]["time_ns"]),
+    "time, us": lambda one: us(one["race"]["ours"]["time_ns"]),
+    "TFLOP/s": lambda one: f"{one['race']['ours']['tflops'] or 0:.1f}",
+    "torch.mm": lambda one: _against(one, "torch"),
+    "best of cuBLASLt": lambda one: _against(one, "cublaslt"),
+    "speedup over `torch.mm`": lambda one: "{ratio:.3f} ({verdict})".format(**one["race"]["rivals"]["torch"]),
+    "torch.mm, back to back": lambda one: _against(one, "torch", "warm"),
+    "found in": lambda one: f"{one['search']['seconds']:.0f} s",
+    "variant": lambda one: f"`{one['race']['variant']}`",
+}
+"""What a column says of a problem."""
 
 
 def summary() -> str:
@@ -149,23 +143,17 @@ def drawn() -> str:
     """Return the drawn products beside `torch.mm`, sorted by the ratio, and what they come to."""
     data = load("gemm-random")
     problems = [one for one in data["problems"] if "torch" in one["race"].get("rivals", {})]
-    head = [
-        *("m x n x k", "dtype", "layout", "mode", "best, us", "torch.mm", "torch.mm, back to back", "variant")
-    ]
-    rows = [
-        [
-            *(
-                size(one),
-                one["dtype"],
-                one["layout"],
-                one["race"]["mode"],
-                us(one["race"]["ours"]["time_ns"]),
-            ),
-            *(_against(one[step].get("rivals", {}).get("torch")) for step in ("race", "warm")),
-            f"`{one['race']['variant']}`",
-        ]
-        for one in sorted(problems, key=lambda one: one["race"]["rivals"]["torch"]["ratio"])
-    ]
+    problems.sort(key=lambda one: one["race"]["rivals"]["torch"]["ratio"])
+    head = (
+        "m x n x k",
+        "dtype",
+        "layout",
+        "mode",
+        "best, us",
+        "torch.mm",
+        "torch.mm, back to back",
+        "variant",
+    )
     means = [f"{mean(problems, 'torch', step=step):.3f}" for step in ("race", "warm")]
     slower = [_counted(problems, "torch", "slower", step) for step in ("race", "warm")]
     where = f"{data['gpu']}, seed {data['drawn']['seed']}, rested"
@@ -173,24 +161,15 @@ def drawn() -> str:
     behind = f"Slower than `torch.mm` as tuned: {slower[0]}; back to back: {slower[1]}."
     return (
         f"{where} ({evidence}). {behind} Geometric means: **{means[0]}** and **{means[1]}**."
-        f"\n\n{table([head, *rows])}"
+        f"\n\n{table(_rows(problems, *head))}"
     )
 
 
 def overview() -> str:
     """Return the README's table."""
-    rows = [
-        [
-            size(one),
-            one["race"]["mode"],
-            us(one["race"]["ours"]["time_ns"]),
-            f"{one['race']['ours']['tflops']:.1f}",
-            "{ratio:.3f} ({verdict})".format(**one["race"]["rivals"]["torch"]),
-        ]
-        for one in raced("gemm-shapes", "bfloat16")
-        if (one["m"], one["n"], one["k"]) in IN_THE_README
-    ]
-    return table([["m x n x k", "mode", "time, us", "TFLOP/s", "speedup over `torch.mm`"], *rows])
+    problems = raced("gemm-shapes", "bfloat16")
+    shown = [one for one in problems if (one["m"], one["n"], one["k"]) in IN_THE_README]
+    return table(_rows(shown, "m x n x k", "mode", "time, us", "TFLOP/s", "speedup over `torch.mm`"))
 
 
 def mean_of(dtype: str, *libraries: str) -> str:
@@ -294,12 +273,3 @@ def counters() -> str:
     }
     body = [[name, *(format(one[name], form) for one in columns.values())] for name, form in forms.items()]
     return table([["", *columns], *body])
-
-
-# -- other files
-
-
-def beside_torch(file: str, number: str) -> str:
-    """Return how many times as fast as torch one of the winners in a text is; they count from 0."""
-    ratios = re.findall(r"^torch .* faster: ([\d.]+)x \(", text(f"{file}.txt"), re.MULTILINE)
-    return str(ratios[int(number)])

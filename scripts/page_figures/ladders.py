@@ -163,10 +163,3 @@ def percent(kernel: str, size: str, slower: str, faster: str, digits: str = "0")
     """Return by how much one step takes longer than another."""
     (_, first), (_, second) = _step(kernel, size, slower), _step(kernel, size, faster)
     return f"{100 * (first.seconds / second.seconds - 1):.{digits}f} %"
-
-
-def empty_kernel(kernel: str) -> str:
-    """Return the time of an almost empty kernel, as the ladder's first footnote has it."""
-    found = re.search(r"512 bytes takes ([\d.]+ us)", text(f"ladder-{kernel}.txt"))
-    assert found
-    return found[1]

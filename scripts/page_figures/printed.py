@@ -34,6 +34,11 @@ def excerpt(file: str, *parts: str) -> str:
     return fenced(shown)
 
 
+def found(file: str, pattern: str, number: str = "0") -> str:
+    """Return what a pattern finds in the lines of a file of the evidence: the first time, or after so many others."""
+    return str(re.findall(pattern, text(file), re.MULTILINE)[int(number)])
+
+
 def example(file: str, lines: str) -> str:
     """Return lines of a kernel's file below docs/examples, such as ``1-16``."""
     first, _, end = lines.partition("-")

@@ -104,23 +104,6 @@ def without(part: str) -> str:
     return f"{float(found[1]):.2f}"
 
 
-def lone(which: str) -> str:
-    """Return after how many evaluations nine of ten runs come within 1 %, with or without neighbours of the best."""
-    found = re.findall(r"9 of 10 runs: (\d+)", text("search-lone.txt"))
-    return str(found[which == "with"])
-
-
-def pairs(which: str) -> str:
-    """Return a figure of searches that one other recorded task teaches: how many, their median, the worst."""
-    found = re.search(
-        r"^(\d+) pairs: median ([\d.]+), worst ([\d.]+), (\d+) above 1\.1",
-        text("search-pairs.txt"),
-        re.MULTILINE,
-    )
-    assert found is not None
-    return dict(zip(("pairs", "median", "worst", "above"), found.groups(), strict=True))[which]
-
-
 def _blocks(name: str) -> dict[str, str]:
     """Return what a file says of each sampler, taught or not, by the line above it."""
     return dict(re.findall(r"^(\S.*)\n(space  .*(?:\n.+)+)", text(name), re.MULTILINE))
