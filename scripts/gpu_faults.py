@@ -81,13 +81,36 @@ class Bench:
     def restarts(self) -> int:
         return self.device._guard.restarts
 
-    def worker_pid(self) -> int:
-        child = self.device._guard._child
-        return child.pid if child is not None else 0
+    def gone_s(self, since: float, pid: int) -> float:
+        """Return after how many seconds the measuring process was dead."""
+        while Path(f"/proc/{pid}").exists() and time.monotonic() - since < ANSWER_S / 2:
+            time.sleep(0.002)
+        return time.monotonic() - since
 
     def verdict(self, name: str, passed: bool, text: str) -> bool:
         self.say(f"  {'PASS' if passed else 'FAIL'}  {name}: {text}")
         return passed
+
+    def counted(self, name: str, count: int, of: int, what: object = "") -> bool:
+        return self.verdict(name, count == of, f"{count} of {of} {what}".rstrip())
+
+
+@dataclass(frozen=True)
+class Injected:
+    """A fault, and what is correct beside it."""
+
+    found: Trial
+    took_s: float
+    gone_s: float
+    """Until the process that measured it is dead."""
+    before: Trial | None
+    after: Trial | None
+    after_s: float
+
+    @property
+    def right(self) -> bool:
+        """Whether what was measured before and afterwards is correct."""
+        return all(one.status in RIGHT for one in (self.before, self.after) if one)
 
 
 def spread(values: Sequence[float], unit: str = "s", digits: int = 2) -> str:
@@ -95,35 +118,46 @@ def spread(values: Sequence[float], unit: str = "s", digits: int = 2) -> str:
     return ", ".join(f"{name} {value:.{digits}f} {unit}" for name, value in harness.quantiles(values).items())
 
 
-def correct_ones(bench: Bench, count: int) -> list[Configuration]:
-    return [bench.configuration("ok", bench.fresh + i) for i in range(count)]
+def inject(
+    bench: Bench,
+    faults: Sequence[str],
+    count: int,
+    *,
+    ranked: bool = True,
+    hang: bool = False,
+    every: int = 1,
+) -> list[Injected]:
+    """Measure faults in turn, and a correct candidate after each, or after some; with ``hang`` also before."""
+    chosen = [(faults[i % len(faults)], i // len(faults)) for i in range(count)]
+    correct = (1 + hang) * -(-count // every)
+    ones = [bench.configuration("ok", bench.fresh + i) for i in range(correct)]
+    bench.compile([*(bench.configuration(*one) for one in chosen), *ones])
+    said: dict[str, Counter[str]] = {fault: Counter() for fault in faults}
+    rows = []
+    for number, (fault, copy) in enumerate(chosen, 1):
+        before = bench.right() if hang else None
+        child, began = bench.device._guard._child, time.monotonic()
+        found = bench.measure(bench.configuration(fault, copy), ranked=ranked)
+        took_s = time.monotonic() - began
+        gone_s = bench.gone_s(began, child.pid) if hang and child is not None else 0.0
+        began = time.monotonic()
+        after = bench.right() if number % every == 0 or number == count else None
+        rows.append(Injected(found, took_s, gone_s, before, after, time.monotonic() - began))
+        said[fault][f"{found.status} {found.error[:100]}"] += 1
+    for fault, seen in said.items():
+        bench.say(f"  {fault}: {'; '.join(f'{number} x {text}' for text, number in seen.most_common())}")
+    return rows
 
 
 def fatal(bench: Bench, count: int, faults: Sequence[str]) -> bool:
     """Ruin the context again and again; after each, a correct candidate."""
-    chosen = [(faults[i % len(faults)], i // len(faults)) for i in range(count)]
-    bench.compile([*(bench.configuration(*one) for one in chosen), *correct_ones(bench, count)])
-    waits, wrong, right = [], [], 0
-    codes: dict[str, Counter[str]] = {fault: Counter() for fault in faults}
     restarts = bench.restarts
-    for fault, copy in chosen:
-        found = bench.measure(bench.configuration(fault, copy))
-        codes[fault][f"{found.status} {found.error[:60]}"] += 1
-        began = time.monotonic()
-        after = bench.right()
-        waits.append(time.monotonic() - began)
-        right += after.status in RIGHT
-        if found.status not in planted.RUINED:
-            wrong.append(f"{fault} {copy}: {found.status} {found.error[:100]}")
-    for fault, seen in codes.items():
-        bench.say(f"  {fault}: {'; '.join(f'{number} x {text}' for text, number in seen.most_common())}")
-    for line in wrong[:10]:
-        bench.say(f"  wrong status: {line}")
-    again = bench.restarts - restarts
+    rows = inject(bench, faults, count)
+    waits = [row.after_s for row in rows]
     passed = [
-        bench.verdict("classified", not wrong, f"{count - len(wrong)} of {count}"),
-        bench.verdict("next candidate correct", right == count, f"{right} of {count}"),
-        bench.verdict("new processes", again == count, f"{again} of {count}"),
+        bench.counted("classified", sum(row.found.status in planted.RUINED for row in rows), count),
+        bench.counted("next candidate correct", sum(row.right for row in rows), count),
+        bench.counted("new processes", bench.restarts - restarts, count),
         bench.verdict(
             "fault to the next candidate's result",
             harness.quantiles(waits)["p95"] <= RESPAWN_P95_S,
@@ -135,87 +169,57 @@ def fatal(bench: Bench, count: int, faults: Sequence[str]) -> bool:
 
 def hangs(bench: Bench, count: int) -> bool:
     """Hang again and again: when is the process dead, and what does the correct kernel take before and afterwards?"""
-    bench.compile([*(bench.configuration("hang", i) for i in range(count)), *correct_ones(bench, 2 * count)])
-    answered, dead, waits, before, after = [], [], [], [], []
-    statuses: Counter[str] = Counter()
-    wrong = 0
-    for copy in range(count):
-        first = bench.right()
-        pid = bench.worker_pid()
-        began = time.monotonic()
-        found = bench.measure(bench.configuration("hang", copy))
-        answered.append(time.monotonic() - began - bench.launch_s)
-        while Path(f"/proc/{pid}").exists() and time.monotonic() - began < 60:
-            time.sleep(0.002)
-        dead.append(time.monotonic() - began - bench.launch_s)
-        began = time.monotonic()
-        second = bench.right()
-        waits.append(time.monotonic() - began)
-        statuses[f"{found.status} {found.error[:60]}"] += 1
-        wrong += second.status not in RIGHT or first.status not in RIGHT
-        if first.samples_ns and second.samples_ns:
-            before.append(statistics.median(first.samples_ns))
-            after.append(statistics.median(second.samples_ns))
-    for text, number in statuses.items():
-        bench.say(f"  {number} x {text}")
+    rows = inject(bench, ["hang"], count, hang=True)
+    dead = [row.gone_s - bench.launch_s for row in rows]
+    both = [(row.before, row.after) for row in rows if row.before and row.after]
+    times = [
+        [statistics.median(one.samples_ns) for one in pair]
+        for pair in both
+        if all(p.samples_ns for p in pair)
+    ]
+    before, after = zip(*times, strict=True) if times else ((1.0,), (0.0,))
     ratios = [b / a for a, b in zip(before, after, strict=True)]
-    middle = statistics.median(after) / statistics.median(before) if after else 0.0
-    hung = sum(number for text, number in statuses.items() if text.startswith(str(Status.HANG)))
+    middle = statistics.median(after) / statistics.median(before)
+    pairs = f"medians of {len(times)} each; single pairs {min(ratios):.4f} to {max(ratios):.4f}"
     passed = [
-        bench.verdict("classified", hung == count, f"{hung} of {count} {Status.HANG}"),
+        bench.counted("classified", sum(row.found.status is Status.HANG for row in rows), count, Status.HANG),
         bench.verdict(
             "dead after the deadline", max(dead) <= DEAD_S,
             f"{spread(dead)} (allowed: {DEAD_S:g} s; the deadline of a launch: {bench.launch_s:g} s)",
         ),
-        bench.verdict("correct before and afterwards", not wrong, f"{count - wrong} of {count}"),
+        bench.counted("correct before and afterwards", sum(row.right for row in rows), count),
         bench.verdict(
-            "time of the correct kernel, after / before", abs(middle - 1.0) <= SAME,
-            f"{middle:.4f} (medians of {len(after)} each; single pairs {min(ratios):.4f} to {max(ratios):.4f})"
-            if ratios else "none",
+            "time of the correct kernel, after / before", abs(middle - 1.0) <= SAME, f"{middle:.4f} ({pairs})"
         ),
     ]  # fmt: skip
-    bench.say(f"  answered after the deadline: {spread(answered)}; next candidate's result: {spread(waits)}")
+    answered, following = [row.took_s - bench.launch_s for row in rows], [row.after_s for row in rows]
+    bench.say(
+        f"  answered after the deadline: {spread(answered)}; next candidate's result: {spread(following)}"
+    )
     return all(passed)
 
 
 def allocations(bench: Bench, count: int, fault: str = "scratch") -> bool:
     """Ask for a tebibyte of scratch again and again: no process ends of it."""
-    every = 10
-    bench.compile(
-        [*(bench.configuration(fault, i) for i in range(count)), *correct_ones(bench, -(-count // every))]
-    )
-    restarts, refused, right, asked = bench.restarts, 0, 0, 0
-    times = []
-    for copy in range(count):
-        began = time.monotonic()
-        found = bench.measure(bench.configuration(fault, copy))
-        times.append(time.monotonic() - began)
-        refused += found.status is Status.OUT_OF_MEMORY
-        if copy % every == every - 1 or copy == count - 1:
-            asked += 1
-            right += bench.right().status in RIGHT
-    again = bench.restarts - restarts
+    restarts = bench.restarts
+    rows = inject(bench, [fault], count, every=10)
+    refused, again = sum(row.found.status is Status.OUT_OF_MEMORY for row in rows), bench.restarts - restarts
+    checked = [row for row in rows if row.after]
     passed = [
-        bench.verdict("classified", refused == count, f"{refused} of {count} {Status.OUT_OF_MEMORY}"),
+        bench.counted("classified", refused, count, Status.OUT_OF_MEMORY),
         bench.verdict("without a new process", not again, f"{again} new"),
-        bench.verdict("correct candidates between", right == asked, f"{right} of {asked}"),
+        bench.counted("correct candidates between", sum(row.right for row in checked), len(checked)),
     ]
-    bench.say(f"  each: {spread([1e3 * t for t in times], 'ms', 1)}")
+    bench.say(f"  each: {spread([1e3 * row.took_s for row in rows], 'ms', 1)}")
     return all(passed)
 
 
 def late(bench: Bench, faults: Sequence[str]) -> bool:
     """Measure what is right when it is checked first, and wrong afterwards."""
-    bench.compile([*(bench.configuration(fault, 0) for fault in faults), *correct_ones(bench, len(faults))])
-    caught, right = 0, 0
-    for fault in faults:
-        found = bench.measure(bench.configuration(fault, 0), ranked=False)
-        caught += found.status in planted.WRONG
-        right += bench.right().status in RIGHT
-        bench.say(f"  {fault}: {found.status} {found.error[:100]}")
+    rows = inject(bench, faults, len(faults), ranked=False)
     passed = [
-        bench.verdict("caught", caught == len(faults), f"{caught} of {len(faults)}"),
-        bench.verdict("next candidate correct", right == len(faults), f"{right} of {len(faults)}"),
+        bench.counted("caught", sum(row.found.status in planted.WRONG for row in rows), len(rows)),
+        bench.counted("next candidate correct", sum(row.right for row in rows), len(rows)),
     ]
     return all(passed)
 
