@@ -57,8 +57,6 @@ FIGURES: dict[str, Callable[..., str]] = {
     "deep-timeline": gemm.timeline,
     "fleet": fleet.simulated,
     "fleet-measured": fleet.measured,
-    "same-table": fleet.same_table,
-    "same-table-simulated": fleet.simulated_table,
     "gemm-drawn": gemm.drawn,
     "gemm-mean": gemm.mean_of,
     "gemm-overview": gemm.overview,
@@ -109,6 +107,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     "found": printed.found,
     "front": printed.front,
     "sanitized": printed.sanitized,
+    "table-in": printed.table_in,
 }
 
 

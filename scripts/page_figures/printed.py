@@ -39,6 +39,11 @@ def found(file: str, pattern: str, number: str = "0") -> str:
     return str(re.findall(pattern, text(file), re.MULTILINE)[int(number)])
 
 
+def table_in(file: str) -> str:
+    """Return the first table of a file of the evidence, as the script wrote it."""
+    return found(file, r"(?:^\|.*\n)+").rstrip()
+
+
 def example(file: str, lines: str) -> str:
     """Return lines of a kernel's file below docs/examples, such as ``1-16``."""
     first, _, end = lines.partition("-")
