@@ -44,6 +44,13 @@ def test_names_of_the_host_are_known_without_a_header_and_with_all() -> None:
         assert "warning #47" not in compile_source(source, "k", "sm_90").log
 
 
+def test_complex_numbers_of_thrust_need_no_streams() -> None:
+    code = (
+        "#include <thrust/complex.h>\n" + KERNEL % "x[n] = thrust::abs(thrust::complex<float>(x[0], x[1]));"
+    )
+    assert headers_of(code, []).texts["thrust/detail/complex/stream.h"] == ""
+
+
 def test_a_template_s_arguments_may_be_such_names() -> None:
     source = "template <typename T> __global__ void k(T* x) { x[0] = std::numeric_limits<T>::max(); }"
     assert "IhEvPT_" in compile_source(source, "k<uint8_t>", "sm_90").entry

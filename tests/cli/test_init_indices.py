@@ -221,3 +221,21 @@ def test_pixels_of_channels_without_bounds(capsys: pytest.CaptureFixture[str]) -
     assert "the code takes 3 of each channels numbers" in said.err
     marked = [line for line in Path("kernel.toml").read_text().splitlines() if "no array has it" in line]
     assert len(marked) == 1 and marked[0].startswith("sizes.limit") and "bright" in data["scalars"]
+
+
+def test_qualifiers_by_macros_and_a_vector_s_width(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    #if CONST_POINTERS == 1
+    #define RESTRICT __restrict__
+    #else
+    #define RESTRICT
+    #endif
+    extern "C" __global__ void copy(const float* RESTRICT from, float* RESTRICT to, const int n) {
+        const int first = (blockIdx.x * WGS + threadIdx.x) * LANES;
+        if (first / LANES < n / LANES) for (int k = 0; k < LANES; ++k) to[first + k] = from[first + k];
+    }
+    """
+    data, _ = init(capsys, text)
+    assert shapes(data) == {"from_": "n input", "to": "n output"}
+    assert launch(data)["arguments"] == ["from_", "to", "n"]
+    assert data["variants"]["main"]["constraints"]["n is a whole number of LANES"] == "n % LANES == 0"

@@ -42,12 +42,18 @@ def parameters(text: str, name: str = "") -> dict[str, tuple[str, int, bool, str
         ("const uint64_t* x", "x", ("uint64_t", 1, True, "uint64")),
         ("cuFloatComplex* x", "x", ("cuFloatComplex", 1, False, "complex64")),
         ("const cuda::std::complex<double>* x", "x", ("complex<double>", 1, True, "complex128")),
+        ("volatile int* const __restrict x", "x", ("int", 1, False, "int32")),
+        ("const float *RESTRICT const x", "x", ("float", 1, True, "float32")),
+        ("const cf* x", "x", ("thrust::complex<float>", 1, True, "complex64")),
         ("float*", "argument1", ("float", 1, False, "float32")),
         ("unsigned long long", "argument1", ("unsigned long long", 0, False, "int64")),
     ],
 )
 def test_spellings_of_parameters(written: str, name: str, read: tuple[str, int, bool, str | None]) -> None:
-    head = "typedef double real; using number = float;\n#define TYPE int\nstruct Point { float x; int y; };\n"
+    head = """#define TYPE int
+        #define RESTRICT __restrict__
+        typedef thrust::complex<float> cf; typedef double real; using number = float; struct Point { float x; int y; };
+    """
     assert parameters(f"{head}__global__ void k({written}) {{}}") == {name: read}
 
 

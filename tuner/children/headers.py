@@ -211,6 +211,8 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
         given[_CUB] = text
     if with_halves := [name for name in given if _WITH_HALVES.fullmatch(name)]:
         given[with_halves[0]] = "#include <cuda_fp16.h>\n#include <cuda_bf16.h>\n"
+    if any(name.startswith("thrust/") and name not in given for name in names):
+        given["thrust/detail/complex/stream.h"] = ""  # needs <ostream>
     if "cuda.h" in names:
         given |= {"stdlib.h": "", "stdint.h": _lines(name for name in _declarations() if "int" in name)}
     large = [name for name in names if name not in given or given[name]]

@@ -40,7 +40,11 @@ extern "C" __global__ void kind(const input_type* x, input_type* y, int n) {
 # Of each kind of dtype: the reference, what is right in C++, and what is wrong.
 KINDS = {
     "float": ("-x", "-x[i]", "x[i]"),
-    "bfloat": ("-x", "-x[i]", "x[i]"),
+    "bfloat": (
+        "-x",
+        "__hgt(x[i], 0) ? -__habs(x[i]) : __hmax2(__float2bfloat162_rn(0), -__bfloat162bfloat162(x[i])).x",
+        "hrint(-x[i])",
+    ),
     "float8": ("-x", "input_type(-float(x[i]))", "x[i]"),
     "int": ("3 * x - 1", "3 * x[i] - 1", "3 * x[i]"),
     "uint": ("3 * x - 1", "3 * x[i] - 1", "3 * x[i] + 1"),
@@ -110,8 +114,8 @@ def test_conversions_to_integers_round_as_their_names_say(
     code = file.with_name("right.cu")
     value = """7 * __double2int_rn(7 * x[i]) + 50.0 * __double2ll_rd(7 * x[i])
         + 400.0 * __float2uint_ru(fabsf(7 * x[i])) + 3000.0 * __half2int_rz(__int2half_rn(__float2int_rz(7 * x[i])))
-        + __hiloint2double(__double2hiint(x[i]), __double2loint(x[i])) - x[i]"""
-    headers = "#include <vector_types.h>\n#include <cuda_fp16.h>\n"
+        + __hiloint2double(__double2hiint(x[i]), __double2loint(x[i])) - x[i] * CUDART_ONE"""
+    headers = "#include <math_constants.h>\n#include <vector_types.h>\n#include <cuda_fp16.h>\n"
     code.write_text(headers + code.read_text().replace("-x[i]", value))
     assert findings(capsys, str(file), "--cc", "90") == (0, [])
     code.write_text(code.read_text().replace("_ru(", "_rd("))

@@ -68,6 +68,14 @@ OF_VARIANTS = [
         "between #ifndef __CUDACC_RTC__",
     ),
     Fault("cudas", PLAIN, "<cuda_fp16.h>", "<cuda_fp61.h>", "<cuda_fp61.h>", "comes with a CUDA toolkit"),
+    Fault(
+        "texture",
+        PLAIN,
+        "const int column =",
+        "texture<float> old; const int column =",
+        "texture<float>",
+        "no texture references any more; let the kernel read by a pointer",
+    ),
     Fault("macro", PLAIN, "int columns)", "int items)", "int items)", "items is a macro here"),
     Fault("jinja", STAGED, "{{ width }} - 1", "{{ wdith }} - 1", "wdith", "wdith"),
 ]

@@ -274,6 +274,8 @@ def _location(
 
 def _with_remedy(text: str) -> str:
     """Return a compiler's message, with what to do about a header that is not there."""
+    if reference := re.match(r'(?:identifier ")?(texture|surface)"? is (?:undefined|not a template)', text):
+        return f"{text}: CUDA has no {reference[1]} references any more; let the kernel read by a pointer, const T*"
     if re.match(r'identifier "\w+" is undefined', text):
         return (
             f"{text}; if it is a value to tune, add it to parameters; if it is the problem's, to options, or pass it; "

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.children.cubin import function_name
-from tuner.children.headers import hosts_of_cuda, included
+from tuner.children.headers import header_folders, hosts_of_cuda, included
 from tuner.core import paths
 from tuner.core.files import make_private, refusal
 from tuner.core.model import digest
@@ -41,6 +41,8 @@ from tuner.runtime.expressions import round_up
 from tuner.runtime.launches import Launch
 from tuner.runtime.structs import leaves, stored
 
+PLAIN = ("math_constants.h",)
+"""Headers of CUDA that a compiler of the host takes as they are."""
 FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
 COMPILER = shutil.which("g++")
 STALE_S = 86400.0
@@ -206,6 +208,9 @@ class HostKernel:
             empty = folder / "empty" / name
             empty.parent.mkdir(parents=True, exist_ok=True)
             empty.touch()
+        for name, of in ((name, of) for of in header_folders() for name in PLAIN if (of / name).is_file()):
+            (folder / "empty").mkdir(exist_ok=True)
+            (folder / "empty" / name).write_bytes((of / name).read_bytes())
         folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", folder / "empty")]
         words = [*LINKED, *folders, "-o", library, file, *objects]
         dynamic = dynamic_names(source)

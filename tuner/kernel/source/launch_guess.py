@@ -23,7 +23,7 @@ from tuner.kernel.source.expressions import (
 from tuner.kernel.source.loops import HostLoops, loops_around
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
-from tuner.kernel.source.tree import extents_of, head_of, names_in, text_of, walk
+from tuner.kernel.source.tree import code, extents_of, head_of, names_in, text_of, walk
 from tuner.kernel.source.types import CType, Parameter, base_of, vector_of
 from tuner.kernel.source.use import AXES, CodeUse, number_of, numbers_of
 from tuner.kernel.toml.table import is_name
@@ -69,9 +69,8 @@ class LaunchGuess:
         blocks, grids, gaps = zip(*(self._axis(axis) for axis in AXES), strict=True)
         self.blocks |= {one: axis for axis, one in zip(AXES, blocks, strict=True) if one in self._names.found}
         fixed = self._called is None and sum(text.isdecimal() and text != "1" for text in blocks) > 1
-        grid: Any = _without_ones(grids)
-        if any(gaps):
-            grid = Given(grid, "blocks", gap=True)
+        left = _without_ones(grids)
+        grid = Given(left, "blocks", gap=True) if any(gaps) else left
         template = f"<{', '.join(self._names.entry_arguments)}>" if self._names.entry_arguments else ""
         return LaunchDraft(
             self._names.file,
@@ -311,11 +310,14 @@ class LaunchGuess:
         return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 
     def _shared(self) -> str | Given:
-        if "extern __shared__" not in self._use.code:
+        items, _ = self._names.source.reached(self._kernel.name)
+        if not any(re.search(r"extern [^;{]*__shared__|__shared__ extern", code(one.node)) for one in items):
             return ""
         shape = self._called.shape if self._called else ()
-        written = self._from_call(shape[2]) if len(shape) > 2 else None
-        return written or Given("4 * 1024", "bytes of dynamic shared memory", gap=True)
+        written = (self._from_call(shape[2]) if len(shape) > 2 else None) or ""
+        if re.search("[A-Za-z]", written) or (written and not self._names.found):
+            return written
+        return Given(written or "4 * 1024", "bytes of dynamic shared memory", gap=True)
 
     def static_shared(self, most: Mapping[str, int]) -> str:
         """Return the bytes of static shared memory by the parameters; empty if no values ask for more than there is.

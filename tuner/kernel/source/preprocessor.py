@@ -29,7 +29,8 @@ _PIECE = re.compile(
 )
 """A directive, what says nothing of a kernel, a literal, or a part of the code."""
 _ATTRIBUTE = re.compile(rf"\b__attribute__\s*{_CALL}")
-_INLINE = re.compile(r"(?:(?:inline|__inline__|__forceinline__)\s*)*")
+_NO_WORD = re.compile(r"(?:(?:inline|__inline__|__forceinline__|__restrict__|__restrict)\s*)*")
+"""What macros may be that change nothing here: nothing, and words that say nothing of a kernel."""
 _COMMENT = re.compile(r"/\*.*?\*/|//(?:\\\n|[^\n])*", re.DOTALL)
 _DIRECTIVE = re.compile(r"\s*#\s*(\w*)\s*(.*)", re.DOTALL)
 _DEFINE = re.compile(r"(\w+)(\([^)]*\))?\s*(.*)", re.DOTALL)
@@ -107,9 +108,9 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
     for name, macro in macros.items():
         macros[name] = replace(macro, guarded=name in macro.unless or not defaults.isdisjoint(macro.unless))
     plain = without_launches(plain, macros)
-    empty = [one.name for one in macros.values() if one.parameters is None and _INLINE.fullmatch(one.value)]
-    if empty:  # a parser takes them for types
-        plain = re.sub(rf"\b(?:{'|'.join(empty)})\b", lambda match: blank(match[0]), plain)
+    empty = [one.name for one in macros.values() if one.parameters is None and _NO_WORD.fullmatch(one.value)]
+    empty += ["__restrict", "__restrict__"]  # a parser may take them for types or names
+    plain = re.sub(rf"\b(?:{'|'.join(empty)})\b", lambda match: blank(match[0]), plain)
     return Preprocessed(plain, macros, frozenset(branches.asked), frozenset(words))
 
 

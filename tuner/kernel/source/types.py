@@ -127,4 +127,4 @@ def vector_of(base: str) -> tuple[str, int]:
 def is_type(text: str) -> bool:
     """Return whether an alias may stand for a number's type or a pointer to one."""
     base = base_of(text.replace("*", " * ").replace("std::", "").split())
-    return bool(base) and re.fullmatch(r"[A-Za-z_][\w:]*(?: \w+)*", base) is not None
+    return base in DTYPE_OF or re.fullmatch(r"[A-Za-z_][\w:]*(?: \w+)*", base) is not None

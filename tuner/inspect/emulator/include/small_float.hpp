@@ -16,6 +16,12 @@ inline float bfloat16_value(unsigned short bits) { return bits_as<float>(static_
 
 }  // namespace emulator
 
+#define EMULATOR_COMPARED(type, pair, name, mark)                                                            \
+    inline bool __h##name(type a, type b) { return a mark b; }                                               \
+    inline pair __h##name##2(pair a, pair b) { return {a.x mark b.x, a.y mark b.y}; }
+#define EMULATOR_OF_ONE(type, pair, name, value)                                                             \
+    inline type h##name(type a) { return [](float x) { return value; }(a); }                                 \
+    inline pair h2##name(pair a) { return {h##name(a.x), h##name(a.y)}; }
 #define EMULATOR_SMALL_FLOAT(type, pair, to_bits, from_bits)                                                 \
     struct type {                                                                                            \
         unsigned short bits;                                                                                 \
@@ -46,6 +52,11 @@ inline float bfloat16_value(unsigned short bits) { return bits_as<float>(static_
         friend pair operator+(pair a, pair b) { return {a.x + b.x, a.y + b.y}; }                             \
         friend pair operator-(pair a, pair b) { return {a.x - b.x, a.y - b.y}; }                             \
         friend pair operator*(pair a, pair b) { return {a.x * b.x, a.y * b.y}; }                             \
+        friend pair operator/(pair a, pair b) { return {a.x / b.x, a.y / b.y}; }                             \
+        friend pair operator-(pair a) { return {-a.x, -a.y}; }                                               \
+        pair& operator+=(pair b) { return *this = *this + b; }                                               \
+        pair& operator-=(pair b) { return *this = *this - b; }                                               \
+        pair& operator*=(pair b) { return *this = *this * b; }                                               \
     };                                                                                                       \
     inline type __hadd(type a, type b) { return a + b; }                                                     \
     inline type __hsub(type a, type b) { return a - b; }                                                     \
@@ -54,8 +65,14 @@ inline float bfloat16_value(unsigned short bits) { return bits_as<float>(static_
     inline type __hneg(type a) { return -a; }                                                                \
     inline type __hmax(type a, type b) { return a < b ? b : a; }                                             \
     inline type __hmin(type a, type b) { return b < a ? b : a; }                                             \
-    inline bool __hgt(type a, type b) { return a > b; }                                                      \
-    inline bool __hlt(type a, type b) { return a < b; }                                                      \
+    EMULATOR_COMPARED(type, pair, gt, >)                                                                     \
+    EMULATOR_COMPARED(type, pair, lt, <)                                                                     \
+    EMULATOR_COMPARED(type, pair, ge, >=)                                                                    \
+    EMULATOR_COMPARED(type, pair, le, <=)                                                                    \
+    EMULATOR_COMPARED(type, pair, eq, ==)                                                                    \
+    EMULATOR_COMPARED(type, pair, ne, !=)                                                                    \
+    inline bool __hisnan(type a) { return a != a; }                                                          \
+    inline type __habs(type a) { return fabsf(from_bits(a.bits)); }                                          \
     inline type __hfma(type a, type b, type c) {                                                             \
         return static_cast<float>(static_cast<double>(from_bits(a.bits)) * from_bits(b.bits) + from_bits(c.bits)); \
     }                                                                                                        \
@@ -63,5 +80,24 @@ inline float bfloat16_value(unsigned short bits) { return bits_as<float>(static_
     inline pair __hsub2(pair a, pair b) { return a - b; }                                                    \
     inline pair __hmul2(pair a, pair b) { return a * b; }                                                    \
     inline pair __hfma2(pair a, pair b, pair c) { return {__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y)}; }   \
+    inline pair __h2div(pair a, pair b) { return a / b; }                                                    \
+    inline pair __hneg2(pair a) { return -a; }                                                               \
+    inline pair __habs2(pair a) { return {__habs(a.x), __habs(a.y)}; }                                       \
+    inline pair __hmax2(pair a, pair b) { return {__hmax(a.x, b.x), __hmax(a.y, b.y)}; }                     \
+    inline pair __hmin2(pair a, pair b) { return {__hmin(a.x, b.x), __hmin(a.y, b.y)}; }                     \
+    EMULATOR_OF_ONE(type, pair, exp, expf(x))                                                                \
+    EMULATOR_OF_ONE(type, pair, exp2, exp2f(x))                                                              \
+    EMULATOR_OF_ONE(type, pair, log, logf(x))                                                                \
+    EMULATOR_OF_ONE(type, pair, log2, log2f(x))                                                              \
+    EMULATOR_OF_ONE(type, pair, sqrt, sqrtf(x))                                                              \
+    EMULATOR_OF_ONE(type, pair, rsqrt, 1 / sqrtf(x))                                                         \
+    EMULATOR_OF_ONE(type, pair, rcp, 1 / x)                                                                  \
+    EMULATOR_OF_ONE(type, pair, sin, sinf(x))                                                                \
+    EMULATOR_OF_ONE(type, pair, cos, cosf(x))                                                                \
+    EMULATOR_OF_ONE(type, pair, tanh, tanhf(x))                                                              \
+    EMULATOR_OF_ONE(type, pair, floor, floorf(x))                                                            \
+    EMULATOR_OF_ONE(type, pair, ceil, ceilf(x))                                                              \
+    EMULATOR_OF_ONE(type, pair, rint, rintf(x))                                                              \
+    EMULATOR_OF_ONE(type, pair, trunc, truncf(x))                                                            \
     inline float __low2float(pair a) { return a.x; }                                                         \
     inline float __high2float(pair a) { return a.y; }
