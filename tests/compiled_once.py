@@ -14,9 +14,10 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -24,6 +25,7 @@ import msgspec
 from tuner.children import nvrtc
 from tuner.inspect.emulator import host
 from tuner.inspect.tools.nvidia import NVDISASM, ToolMissingError, find
+from tuner.kernel.headers import own_headers
 
 KEPT = Path(tempfile.gettempdir()) / f"kernel-tune-tests-{os.getuid()}"
 KEPT.mkdir(mode=0o700, exist_ok=True)
@@ -100,15 +102,16 @@ def compile_source(
 ) -> nvrtc.Cubin:
     """Return what the function of this name in :mod:`tuner.children.nvrtc` does."""
     headers = headers or nvrtc.headers_of(source, include, entry, options)
-
     compile_it = functools.partial(
         _compile_source, source, entry, arch, options, include, listing=listing, headers=headers,
         precompiled=precompiled,
     )  # fmt: skip
-    if "#include" in source:
+    if precompiled is not None:
         return compile_it()
+    own = own_headers([source], include) if "#" in source else []
+    read = [part for path in own for part in (path.name, path.read_text(errors="surrogateescape"))]
     encoded = nvrtc.compile_options(arch, options, headers=headers)
-    key = _key(nvrtc.nvrtc_version(), source, entry, *encoded, headers.digest, str(listing))
+    key = _key(nvrtc.nvrtc_version(), source, entry, *encoded, headers.digest, str(listing), *read)
     return msgspec.msgpack.decode(_kept(key, lambda: msgspec.msgpack.encode(compile_it())), type=nvrtc.Cubin)
 
 
@@ -158,6 +161,40 @@ def compile_kernel(*words: object) -> None:
     library = _kept(key, compiled)
     output.unlink(missing_ok=True)  # one that is loaded stays as it is
     output.write_bytes(library)
+
+
+def run_once(
+    *command: str | Path, folder: Path, reads: Iterable[Path] = (), output: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a compiler in a folder; what it says, and the file that it writes there, are kept for the same sources.
+
+    Args:
+        command: of which paths in the folder are relative.
+        folder: all that lies in it may be read.
+        reads: other folders of headers that it may read, beside those of an installation.
+        output: the file.
+    """
+    words = list(map(str, command))
+    compiler = Path(shutil.which(words[0]) or words[0]).resolve()
+    files = sorted(path for each in (folder, *reads) for path in each.rglob("*") if path.is_file())
+    parts = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
+    status = compiler.stat()
+    key = _key(str(compiler), str(status.st_size), str(status.st_mtime), *(w.replace(str(folder), ".") for w in words),
+               *(file.name for file in files), *parts)  # fmt: skip
+
+    def run() -> bytes:
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+        made = folder / output
+        written = made.read_bytes() if output and made.is_file() else b""
+        return msgspec.msgpack.encode((done.returncode, done.stdout, done.stderr, written))
+
+    code, said, complained, written = msgspec.msgpack.decode(
+        _kept(key, run), type=tuple[int, str, str, bytes]
+    )
+    if written:
+        (folder / output).write_bytes(written)
+        (folder / output).chmod(0o755)
+    return subprocess.CompletedProcess(words, code, said, complained)
 
 
 def _read(file: Path, folders: list[Path], read: dict[str, str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tests.cli.filled_database import (
     fill,
     two_runs,
 )
+from tests.compiled_once import run_once
 from tuner.cli.commands.results import best, db, query
 from tuner.cli.commands.winners import export
 from tuner.core.errors import DatabaseError, UsageError
@@ -115,7 +115,9 @@ def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
     assert "// recorded samples only, not confirmed" in text
     assert text.count("in a fresh process") == 1
     if shutil.which("g++"):
-        (tmp_path / "use.cpp").write_text('#include "tuned.hpp"\nint main() { return 0; }\n')
+        (use := tmp_path / "use").mkdir()
+        (use / "use.cpp").write_text('#include "tuned.hpp"\nint main() { return 0; }\n')
+        (use / "tuned.hpp").write_text(text)
         command = [
             "g++",
             "-std=c++17",
@@ -126,7 +128,7 @@ def test_export_writes_a_header(path: Path, tmp_path: Path) -> None:
             "-fsyntax-only",
             "use.cpp",
         ]
-        assert subprocess.run(command, check=False).returncode == 0
+        assert run_once(*command, folder=use).returncode == 0
 
 
 def test_export_into_a_namespace_of_its_own(path: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.compiled_once import run_once
 from tests.expressions.random_expressions import (
     OF,
     inputs,
@@ -125,9 +126,7 @@ def test_code_agrees_with_numpy(tmp_path: Path) -> None:
         "-Werror",
         "-Wno-unused-variable",
     ]
-    done = subprocess.run(
-        [*command, "check.cpp", "-o", "check"], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_once(*command, "check.cpp", "-o", "check", folder=tmp_path, output="check")
     assert done.returncode == 0, done.stderr[:3000]
     output = subprocess.run([tmp_path / "check"], capture_output=True, text=True, check=True).stdout
     printed = np.array([line.split() for line in output.splitlines()], np.float64).reshape(

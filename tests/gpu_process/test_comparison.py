@@ -8,6 +8,7 @@ import subprocess
 
 import pytest
 
+from tests.compiled_once import run_once
 from tuner.kernel.render import render_helpers
 
 GPP = shutil.which("g++")
@@ -179,7 +180,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[bool, float]]:
         )
     (folder / "compare.cpp").write_text("\n".join([*lines, "}"]))
     command = ["g++", "-std=c++17", "-O0", "compare.cpp", "-o", "compare"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = run_once(*command, folder=folder, output="compare")
     assert done.returncode == 0, done.stderr[:3000]
     output = subprocess.run([folder / "compare"], capture_output=True, text=True, check=True).stdout
     return [(line.split()[0] == "1", float(line.split()[1])) for line in output.splitlines()]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiled_once import run_once
 from tuner.children.headers import header_folders
 from tuner.core.model import Gpu
 from tuner.kernel.occupancy import Limit, Occupancy, Waves, occupancy, shared_capacity
@@ -140,9 +141,8 @@ def oracle(folder: Path, cases: list[tuple[Gpu, int, int, int, int | None, int]]
     if header is None or compiler is None:
         pytest.skip("no g++, or no cuda_occupancy.h: pip install nvidia-cuda-runtime")
     (folder / "oracle.cpp").write_text(ORACLE)
-    subprocess.run(
-        [compiler, f"-I{header}", "-o", "oracle", "oracle.cpp"], cwd=folder, check=True, capture_output=True
-    )
+    made = run_once(compiler, f"-I{header}", "-o", "oracle", "oracle.cpp", folder=folder, output="oracle")
+    assert made.returncode == 0, made.stderr
     lines = [
         f"{g.cc // 10} {g.cc % 10} {g.max_threads_per_sm} {g.registers_per_sm} {g.shared_bytes_per_sm} "
         f"{g.shared_bytes_optin} {g.reserved_shared_bytes} {threads} {registers} {shared} "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.compiled_once import run_once
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Status, Trial, Value
 from tuner.database.records import Metrics, StoredWinner, Winner
@@ -69,8 +69,7 @@ def compile_cpp(folder: Path, *lines: str, flags: list[str] = FLAGS) -> None:
     source = folder / "use.cpp"
     source.write_text("\n".join([*lines, "int main() { return 0; }", ""]))
     for compiler in COMPILERS:
-        command = [compiler, *flags, "-I", str(folder), "-fsyntax-only", str(source)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        result = run_once(compiler, *flags, "-I.", "-fsyntax-only", "use.cpp", folder=folder)
         assert result.returncode == 0, result.stderr[:3000]
 
 

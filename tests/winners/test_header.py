@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiled_once import run_once
 from tests.cpp_interface import compiled
 from tests.kernel_files import GOOD, MAP, write
 from tests.winners.exported_winners import (
@@ -211,7 +212,7 @@ def test_versions_of_a_header_in_one_program_stay_apart(tmp_path: Path) -> None:
     (tmp_path / "main.cpp").write_text("\n".join(main))
     for order in (["old", "new", "grown", "main"], ["main", "grown", "new", "old"]):
         command = [COMPILERS[0], *FLAGS, "-O0", *(f"{name}.cpp" for name in order), "-o", "use"]
-        subprocess.run(command, cwd=tmp_path, check=True)
+        assert run_once(*command, folder=tmp_path, output="use").returncode == 0
         said = subprocess.run([tmp_path / "use"], capture_output=True, text=True, check=True).stdout
         assert said == "64 128 512"
 
@@ -242,10 +243,8 @@ def test_it_compiles_with_nvcc(tmp_path: Path) -> None:
         "template <int block_m> __global__ void kernel(int* out) { *out = block_m; }\n"
         "void launch(int* out) { kernel<winner->configuration.block_m><<<1, 1>>>(out); }\n"
     )
-    command = [str(NVCC), "-std=c++17", "-c", "-Werror", "all-warnings", str(tmp_path / "use.cu")]
-    result = subprocess.run(
-        [*command, "-o", str(tmp_path / "x.o")], capture_output=True, text=True, check=False
-    )
+    command = [str(NVCC), "-std=c++17", "-c", "-Werror", "all-warnings", "use.cu", "-o", "x.o"]
+    result = run_once(*command, folder=tmp_path)
     assert result.returncode == 0, result.stderr[:3000]
 
 

@@ -9,7 +9,6 @@ cancels to nearly zero still has its large terms' errors.
 from __future__ import annotations
 
 import ast
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +26,7 @@ from tuner.expressions.array_magnitudes import (
     BeyondIntegersError,
     WithMagnitudes,
 )
-from tuner.expressions.parsing import COMPARE_SIGNS, parse_tree, shown, unparse
+from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown, unparse
 
 Array = npt.NDArray[np.float64]
 
@@ -107,7 +106,7 @@ class ArrayExpression:
         missing = self.compared.keys() - choices.keys()
         if missing:
             raise ExpressionError(f"unknown name {min(missing)!r} in reference {self.text!r}")
-        settled = _Settled(choices, element_texts, self._terms).visit(copy.deepcopy(self._body))
+        settled = _Settled(choices, element_texts, self._terms).visit(copied(self._body))
         return ArrayExpression(unparse(settled))
 
     def evaluate(
@@ -289,9 +288,9 @@ class _Settled(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> Any:
         if (text := self._elements.get(node.id)) is not None:
-            return self.visit(copy.deepcopy(elementwise.parse_element(text).body))
+            return self.visit(copied(elementwise.parse_element(text).body))
         term = self._terms.get(node.id)
-        return node if term is None else self.visit(copy.deepcopy(term))
+        return node if term is None else self.visit(copied(term))
 
 
 def _choice(test: ast.expr, text: str) -> tuple[str, frozenset[str], bool]:

@@ -8,7 +8,6 @@ the same formula are one problem. ``tuner.expressions.elementwise_cuda`` transla
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 import math
 from collections.abc import Iterable, Mapping
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from tuner.core.errors import ExpressionError, suggestion
-from tuner.expressions.parsing import COMPARE_SIGNS, parse_tree, shown
+from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown
 
 FUNCTIONS = {
     "abs": 1,
@@ -72,7 +71,7 @@ class ElementExpression:
         body = parse_tree(text, remedy=USAGE)
         names: dict[str, None] = {}
         checked = _checked(body, names, text)
-        self.body: ast.expr = expanded(copy.deepcopy(checked))
+        self.body: ast.expr = expanded(copied(checked))
         """The checked tree: names, numbers, operators and functions of the grammar only, without short forms."""
         self.names: frozenset[str] = frozenset(names)
         """The names that it uses."""

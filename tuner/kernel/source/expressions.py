@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import copy
 import keyword
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tuner.core.errors import KernelError
+from tuner.expressions.parsing import copied
 from tuner.kernel.source.tree import expression, name_node, text_of, walk, words
 from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of
 from tuner.runtime.dtypes import ITEMSIZE
@@ -175,7 +175,7 @@ def with_names(tree: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
         def visit_Name(self, node: ast.Name) -> ast.expr:
             return values.get(node.id, node)
 
-    return cast("ast.expr", Names().visit(copy.deepcopy(tree)))
+    return cast("ast.expr", Names().visit(copied(tree)))
 
 
 def _number(text: str) -> int | float:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import copy
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuner.expressions.parsing import copied
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.source.expressions import (
     Sum,
@@ -359,7 +359,7 @@ def _replaced(
                 return _replaced(value, names, values, depth - 1) or node
             return ast.Name(names.get(node.id, node.id))
 
-    return Names().visit(copy.deepcopy(tree)) if tree is not None else None
+    return Names().visit(copied(tree)) if tree is not None else None
 
 
 def _stepped(use: CodeUse, axis: str) -> str:
