@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import isclass, isfunction
 from pathlib import Path
+from statistics import median
 
 from tuner.core.errors import UsageError
 from tuner.core.model import Configuration, Run, Status
-from tuner.database.earlier import Source, distance
+from tuner.database.database import Database
+from tuner.database.earlier import Lesson, Source, distance
 from tuner.database.records import KnownTrial, Mark
-from tuner.formats.lessons import best_and_others, read_lessons
+from tuner.database.schema import is_ours
+from tuner.formats.foreign import read_foreign, run_of
+from tuner.formats.foreign_json import JsonResults
+from tuner.formats.recording import FORMAT, Row, read_recording
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Transferring
@@ -69,7 +74,7 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
     of_this_run = {*again, search.space.default}
     settled = [t for t in earlier if t.configuration not in of_this_run and _settled(t)]
     state.known_before = len(settled)
-    taught = best_and_others(settled, MAX_TAUGHT)
+    taught = _best_and_others(settled, MAX_TAUGHT)
     intact = store.intact(taught)
     damaged = {trial.id for trial in taught} - {trial.id for trial in intact}
     for trial in intact:
@@ -83,6 +88,11 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
 def sources_of(files: Sequence[Path], kernel: KernelSpec, sampler: str) -> list[Source]:
     """Return what files can teach the runs of a kernel; there is such a sampler.
 
+    Args:
+        files: T4 and cache files, recordings, databases.
+        kernel: whose parameters they must have, at least some of them.
+        sampler: by its name.
+
     Raises:
         UsageError: a file has no results of this kernel, or the sampler would learn nothing from them.
         RecordingError, DatabaseError: a file cannot be read.
@@ -94,7 +104,7 @@ def sources_of(files: Sequence[Path], kernel: KernelSpec, sampler: str) -> list[
             f"the sampler {sampler} learns nothing from other tasks",
             "leave out --learn-from, or take the default sampler with it",
         )
-    return read_lessons(files, kernel)
+    return [_of_database(file, kernel) if is_ours(file) else _of_results(file, kernel) for file in files]
 
 
 def gather_lessons(
@@ -170,3 +180,79 @@ def _settled(trial: KnownTrial) -> bool:
     return trial.status in DETERMINISTIC or (
         trial.status is Status.INACCURATE and trial.true_error is not None
     )
+
+
+# -- files of other tools, recordings and databases that a run learns from
+
+
+def _of_database(file: Path, kernel: KernelSpec) -> Source:
+    with Database.open(file, write=False) as database:
+        if kernel.name not in (names := database.names("kernel")):
+            there = ", ".join(names) or "none"
+            raise UsageError(
+                f"{file} has no results of {kernel.name}; its kernels: {there}",
+                "leave it out of --learn-from",
+            )
+
+    def lessons(run: Run, limit: int) -> Sequence[Lesson]:
+        with Database.open(file, write=False) as database:
+            return database.lessons(run, limit)
+
+    return lessons
+
+
+def _of_results(file: Path, kernel: KernelSpec) -> Source:
+    if file.is_dir():
+        raise UsageError(f"{file} is a folder", "name each file with --learn-from")
+    read = _recorded(file) if JsonResults(file).head.get("format") == FORMAT else _foreign(file)
+    ours = {name for variant in kernel.variants.values() for name in variant.parameters}
+    every = (trial.configuration for _, trials in read for trial in trials)
+    theirs = dict.fromkeys(name for one in every for name in one.values)
+    if not ours & theirs.keys():
+        raise UsageError(
+            f"{file}: none of its parameters ({', '.join(theirs)}) is one of {kernel.name}",
+            "leave it out of --learn-from",
+        )
+    return lambda _, limit: [(run, _first_best_and_others(trials, limit)) for run, trials in read]
+
+
+def _foreign(file: Path) -> list[Lesson]:
+    results = read_foreign(file)
+    return [_lesson(file, run_of(results), {one: row.ranked_ns for one, row in results.rows.items()})]
+
+
+def _recorded(file: Path) -> list[Lesson]:
+    recording, lessons = read_recording(file), []
+    for number, (problem, rows) in enumerate((one.problem, one.rows) for one in recording.problems):
+        run = Run(f"{recording.name}-{number}", problem, recording.gpu, f"replay:{recording.name}")
+        lessons.append(_lesson(file, run, {one: _time_of(row) for one, row in rows.items()}))
+    return lessons
+
+
+def _time_of(row: Row) -> float | None:
+    return median(row.samples_ns) if row.status.ranked else None
+
+
+def _lesson(file: Path, run: Run, times_ns: Mapping[Configuration, float | None]) -> Lesson:
+    """Return the ranked results of a run; of a file that has none there is nothing to learn.
+
+    Raises:
+        UsageError: that.
+    """
+    ranked = ((one, time_ns) for one, time_ns in times_ns.items() if time_ns)
+    trials = [KnownTrial(i, one, Status.OK, time_ns, None) for i, (one, time_ns) in enumerate(ranked)]
+    if not trials:
+        raise UsageError(f"{file}: every result in it is a failure", "leave it out of --learn-from")
+    return run, trials
+
+
+def _first_best_and_others(trials: list[KnownTrial], limit: int) -> list[KnownTrial]:
+    by_time = sorted(trials[1:], key=lambda trial: trial.time_ns or 0.0)
+    return [trials[0], *_best_and_others(by_time, limit - 1)]
+
+
+def _best_and_others(trials: Sequence[KnownTrial], limit: int) -> Sequence[KnownTrial]:
+    """Return at most so many of trials that are sorted by time: the best half, and some of all others."""
+    best = limit // 2
+    step = max(1, math.ceil((len(trials) - best) / (limit - best)))
+    return [*trials[:best], *trials[best::step]]
