@@ -203,22 +203,6 @@ class ReplayDevice(Device):
             ("replayed",),
         )
 
-    def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
-        """Return what is recorded once more; there is no other process to ask."""
-        return self._look_up(configuration)
-
-    def _look_up(self, configuration: Configuration) -> Measurement:
-        return _measurement(self._row(configuration))
-
-    def fits(self, problem: Problem, configuration: Configuration) -> bool:
-        """Return False: other sizes were not recorded for this purpose."""
-        return False
-
-    def verify_at(
-        self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
-    ) -> Measurement | None:
-        """Return None."""
-
     def close(self) -> None:
         """There is nothing to let go of."""
 
