@@ -48,7 +48,6 @@ FEW_AND_LONG = (
     "tests/docs/test_tutorial.py",
     "tests/faults/test_kills.py",
     "tests/runtime/test_cpp_programs.py",
-    "tests/scripts/test_measuring_plots.py",
     "tests/templates/test_sm90_tiles.py",
     "tests/test_packaging.py",
 )
