@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,6 @@ TIMES = 15
 """Fresh processes of each kind."""
 SHORT = ("gemm", {"m": 512, "n": 512, "k": 512})
 """The product whose calls cost the GPU least, so that it keeps up with the host."""
-LINE = "row: "
-"""Begins a line of a child's output that is a result."""
 
 
 def settled(
@@ -132,20 +132,13 @@ class Study(harness.Study):
 
     def _races(self) -> None:
         bundles, libraries = self._bundles(), self._libraries()
-        done: dict[str, Any] = self.data["races"]
         left = {case.key: modes for case in self.cases if (modes := self.modes_left(case))}
         while left and self.has_time():
-            order = {
-                "problems": left,
-                "bundles": {name: str(path) for name, path in bundles.items()},
-                "libraries": {name: str(path) for name, path in libraries.items()},
-                "seconds": min(self.left_s, 1e6),
-            }
-            status = self._race_in_child(order, left)
+            status = self._race_in_child(bundles, libraries, left)
             if left and status:  # what was at work has ended the process
                 problem, (mode, *_) = next(iter(left.items()))
-                done[f"{problem} {mode}"] = {"error": f"the process ended with status {status}"}
-                self.keep(races=done)
+                self.data["races"][f"{problem} {mode}"] = {"error": f"the process ended with status {status}"}
+                self.keep()
                 del left[problem]
             elif not status:
                 break
@@ -154,52 +147,48 @@ class Study(harness.Study):
         done = self.data["races"]
         return [mode for mode in self._given.modes if not _timed(done.get(f"{case.key} {mode}", {}), case)]
 
-    def _race_in_child(self, order: Mapping[str, Any], left: dict[str, list[str]]) -> int:
+    def _race_in_child(
+        self, bundles: Mapping[str, Path], libraries: Mapping[str, Path], left: dict[str, list[str]]
+    ) -> int | None:
         """Race what is left in one process, and take out what it has timed; return its exit status."""
-        words = [*self._own_words(), "--child", json.dumps(order)]
-        done: dict[str, Any] = self.data["races"]
-        with subprocess.Popen([sys.executable, __file__, *words], stdout=subprocess.PIPE, text=True) as child:
-            assert child.stdout is not None
-            for line in child.stdout:
-                if not line.startswith(LINE):
-                    continue
-                row = json.loads(line.removeprefix(LINE))
-                problem, mode = row.pop("problem"), row.pop("asked")
-                done[f"{problem} {mode}"] = row
-                self.keep(races=done)
+        context = multiprocessing.get_context("spawn")
+        rows, sender = context.Pipe(duplex=False)
+        how = (bundles, libraries, self._given.rounds, self._given.seed)
+        child = context.Process(target=race_cases, args=(left, self.left_s, how, sender))
+        child.start()
+        sender.close()
+        with suppress(EOFError):
+            while True:
+                problem, row = rows.recv()
+                mode = row.pop("asked")
+                self.data["races"][f"{problem} {mode}"] = row
+                self.keep()
                 say(f"{problem} {mode}: {row.get('error') or _short_row(row)}")
-                if row.get("error") or left[problem] == [mode]:
+                left[problem].remove(mode)
+                if row.get("error") or not left[problem]:
                     del left[problem]
-                else:
-                    left[problem].remove(mode)
-        return child.returncode
+        child.join()
+        return child.exitcode
 
-    def race_here(self, order: Mapping[str, Any]) -> None:
-        """Race the cases of an order, as the child."""
-        until = time.monotonic() + order["seconds"]
-        by_key = {case.key: case for case in self.cases}
-        bundles, libraries = (
-            {name: Path(path) for name, path in order[what].items()} for what in ("bundles", "libraries")
-        )
-        races = Races(bundles, libraries, self._given.rounds, self._given.seed)
-        try:
-            for key, modes in order["problems"].items():
-                if time.monotonic() >= until:
-                    break
-                case: Case = by_key[key]
 
-                def again(mode: str, case: Case = case) -> Iterator[dict[str, Any]]:
-                    return races.rows(case, [mode])
+def race_cases(
+    wanted: Mapping[str, list[str]], seconds: float, how: tuple[Any, ...], rows: Connection
+) -> None:
+    """Race cases by their keys, each in some modes, and send each row as soon as it is there; a process of its own."""
+    until = time.monotonic() + seconds
+    races = Races(*how)
+    try:
+        for case in cases(races.gpu):
+            if case.key not in wanted or time.monotonic() >= until:
+                continue
 
-                for row in settled(list(races.rows(case, modes)), again):
-                    print(f"{LINE}{json.dumps({'problem': key, **row})}", flush=True)
-        finally:
-            races.close()
+            def again(mode: str, case: Case = case) -> Iterator[dict[str, Any]]:
+                return races.rows(case, [mode])
 
-    def _own_words(self) -> list[str]:
-        given = self._given
-        words = ["--only", ",".join(given.only), "--work", str(given.work)]
-        return [*words, "--rounds", str(given.rounds), "--seed", str(given.seed)]
+            for row in settled(list(races.rows(case, wanted[case.key])), again):
+                rows.send((case.key, row))
+    finally:
+        races.close()
 
 
 def _timed(row: Mapping[str, Any], case: Case) -> bool:
@@ -232,7 +221,6 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     add("--modes", type=listed(), default="own,warm", help="own: as the tuner times it; warm.")
     add("--rounds", type=int, default=12)
     add("--seed", type=int, default=0, help="Of the inputs and the order.")
-    add("--child", default="", help=argparse.SUPPRESS)
     return options.parse_args(words)
 
 
@@ -243,14 +231,13 @@ def main(words: Sequence[str] | None = None) -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), there]))  # of all that is started
     gpu = first_gpu()
     study = Study(given, gpu)
-    if given.child:
-        study.race_here(json.loads(given.child))
-        return 0
     python = sys.version.split()[0]
     where = {"gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "python": python}
     study.keep(where=where, day=today(), compilers=sorted(compilers()))
     study.run(given.steps)
-    figures = [calls.races] * bool(study.data["races"]) + [calls.host] * ("host" in study.data)
+    figures = [calls.races] * any("ratios" in row for row in study.data["races"].values()) + [calls.host] * (
+        "host" in study.data
+    )
     text = evidence.shown("calls", study.data, *figures)
     print(text)
     harness.write(given.out, "calls", study.data, text)

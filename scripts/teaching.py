@@ -20,7 +20,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -331,12 +331,9 @@ def means(found: list[dict[str, Any]]) -> str:
     return evidence.table(lines)
 
 
-def place(row: dict[str, Any], cases: Sequence[Case]) -> int:
-    """Return where a row stands: in the order of the cases."""
-    known = [
-        (case.kernel, case.dtype, list(case.options), problem) for case in cases for problem in case.problems
-    ]
-    return known.index((row["kernel"], row["dtype"], row["options"], row["problem"]))
+def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what a row is of: its case and problem."""
+    return row["kernel"], row["dtype"], row["options"], row["problem"]
 
 
 def main() -> None:
@@ -345,9 +342,7 @@ def main() -> None:
     add("--out", type=Path, help="Folder for teaching.txt and teaching.json.")
     add("--drawn", type=int, metavar="SEED", help="Kernels of models, at shapes drawn by this seed.")
     add("--shapes", type=int, default=8, help="Of each kernel that are drawn.")
-    add(
-        "--kernels", type=listed(), default="", help="Only these, with commas between; the others' rows stay."
-    )
+    add("--kernels", type=listed(), default="", help="Only these, with commas between; other rows stay.")
     add(
         "--problems",
         default="",
@@ -360,27 +355,26 @@ def main() -> None:
     given = options.parse_args()
     name = "teaching" if given.drawn is None else "models"
     every = CASES if given.drawn is None else drawn_cases(given.drawn, given.shapes)
-    sizes = [size for size in given.problems.split(";") if size]
-    cases = [
-        replace(
-            case,
-            problems=tuple(problem for problem in case.problems if not sizes or problem in sizes),
-            patience=case.patience * given.patience,
-            trials=round(case.trials * given.patience),
-        )
-        for case in every
-        if not given.kernels or case.kernel in given.kernels
+    places = [
+        (one.kernel, one.dtype, list(one.options), problem) for one in every for problem in one.problems
     ]
-    cases = [case for case in cases if case.problems]
-    again = {(case.kernel, problem) for case in cases for problem in case.problems}
+    sizes = [size for size in given.problems.split(";") if size]
     found: list[dict[str, Any]] = []
     if given.out and (given.out / f"{name}.json").exists():
-        kept = json.loads((given.out / f"{name}.json").read_text())
-        found += [row for row in kept if (row["kernel"], row["problem"]) not in again]
+        found = json.loads((given.out / f"{name}.json").read_text())
     begun = time.monotonic()
-    for case in cases:
-        found += measure(case, given.trials, given.rounds, given.db)
-        found.sort(key=lambda row: place(row, every))
+    for case in every:
+        problems = tuple(problem for problem in case.problems if not sizes or problem in sizes)
+        if not problems or (given.kernels and case.kernel not in given.kernels):
+            continue
+        trials, patience = round(case.trials * given.patience), case.patience * given.patience
+        wanted = replace(case, problems=problems, patience=patience, trials=trials)
+        new = measure(wanted, given.trials, given.rounds, given.db)
+        again = [key_of(row) for row in new]
+        found = sorted(
+            [*(one for one in found if key_of(one) not in again), *new],
+            key=lambda row: places.index(key_of(row)),
+        )
         harness.write(given.out, name, found, table(found))
     print(table(found))
     if given.drawn is not None:

@@ -91,6 +91,17 @@ def tune(environment: Mapping[str, str], *words: str) -> Any:
     return json.loads(output_of([*TUNE, *words, "--json", "--quiet"], environment))
 
 
+def first_call(environment: Mapping[str, str], words: Sequence[str], kernels: str) -> list[str]:
+    """Return what a first call in a fresh process says: seconds, and what was found."""
+    said = output_of([sys.executable, "-c", FIRST_CALL, *words, kernels], environment)
+    return said.splitlines()[-1].split("\t")
+
+
+def by_triton(environment: Mapping[str, str], words: Sequence[str]) -> dict[str, Any]:
+    seconds, count, best = first_call(environment, words, "kernels")
+    return {"seconds": float(seconds), "configurations": int(count), "best": best.strip()}
+
+
 def compared(
     kernel: str, function: str, sizes: dict[str, int], dtype: str, trials: int, effort: str
 ) -> dict[str, Any]:
@@ -106,30 +117,21 @@ def compared(
             "HELION_AUTOTUNE_PROGRESS_BAR": "0",
         }
         words = [str(HERE), function, dtype, repr(shapes_of(sizes))]
-        first = output_of([sys.executable, "-c", FIRST_CALL, *words, "kernels"], environment).split("\t")
-        helion = {}
+        found: dict[str, Any] = {"triton": by_triton(environment, words)}
+        against = ["--against", f"{HERE / 'kernels.py'}:{function}", "--against", "torch"]
         if importlib.util.find_spec("helion"):
-            call = [sys.executable, "-c", FIRST_CALL, *words, "helion_kernels"]
-            seconds, best = output_of(call, environment).splitlines()[-1].split("\t")
-            helion = {"seconds": float(seconds), "effort": effort, "best": best}
-        database = str(Path(folder) / "tuning.db")
-        problem = ["--kernel", kernel, "--size", size, "--dtype", dtype, "--db", database]
+            seconds, best = first_call(environment, words, "helion_kernels")
+            found["helion"] = {"seconds": float(seconds), "effort": effort, "best": best}
+            against += ["--against", f"{HERE / 'helion_kernels.py'}:{function}"]
+        problem = ["--kernel", kernel, "--size", size, "--dtype", dtype, "--db", f"{folder}/tuning.db"]
         began = time.monotonic()
         tune(environment, "run", *problem, "--trials", str(trials), "--no-cache")
-        tuned_s = time.monotonic() - began
-        against = ["--against", f"{HERE / 'kernels.py'}:{function}", "--against", "torch"]
-        against += ["--against", f"{HERE / 'helion_kernels.py'}:{function}"] if helion else []
+        found["tune"] = {"seconds": time.monotonic() - began, "trials": trials}
         # Triton tunes again, with what it has compiled; Helion takes what it has found.
         bench = tune(environment, "bench", *problem, *against)
-    return {
-        "kernel": Path(kernel).stem, "sizes": sizes, "dtype": dtype,
-        "tune": {"seconds": tuned_s, "trials": trials},
-        "triton": {"seconds": float(first[0]), "configurations": int(first[1]), "best": first[2].strip()},
-        **({"helion": helion} if helion else {}),
-        "versions": harness.versions("triton", "torch", "helion"),
-        "date": harness.today(),
-        "bench": bench,
-    }  # fmt: skip
+    versions = harness.versions("triton", "torch", "helion")
+    about = {"versions": versions, "date": harness.today(), "bench": bench}
+    return {"kernel": Path(kernel).stem, "sizes": sizes, "dtype": dtype, **found, **about}
 
 
 def chosen(function: str, sizes: dict[str, int], dtype: str, first: str) -> dict[str, Any]:
@@ -141,11 +143,8 @@ def chosen(function: str, sizes: dict[str, int], dtype: str, first: str) -> dict
             environment = {**os.environ, "TRITON_CACHE_DIR": f"{folder}/{who}"}
             if who == "tune":
                 found[who] = json.loads(output_of([sys.executable, "-c", BUILT, *words, folder], environment))
-                continue
-            seconds, count, best = output_of(
-                [sys.executable, "-c", FIRST_CALL, *words, "kernels"], environment
-            ).split("\t")
-            found[who] = {"seconds": float(seconds), "configurations": int(count), "best": best.strip()}
+            else:
+                found[who] = by_triton(environment, words)
         against = ["--against", f"{HERE / 'kernels.py'}:{function}"]
         bench = tune(environment, "bench", f"{folder}/built.toml", "--db", f"{folder}/tuning.db", *against)
     name = f"{function} in Triton, {first} first"
