@@ -40,7 +40,7 @@ from scripts.calling.launcher import build, compilers
 from scripts.calling.races import Races, first_gpu
 from scripts.calling.starts import cold_ms, host_us, import_ms
 from scripts.harness import ROOT, listed, say, today
-from scripts.page_figures import calls, evidence
+from scripts.page_figures import evidence, program
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
@@ -235,9 +235,9 @@ def main(words: Sequence[str] | None = None) -> int:
     where = {"gpu": gpu.name, "driver": gpu.driver, "nvrtc": nvrtc_version(), "python": python}
     study.keep(where=where, day=today(), compilers=sorted(compilers()))
     study.run(given.steps)
-    figures = [calls.races] * any("ratios" in row for row in study.data["races"].values()) + [calls.host] * (
-        "host" in study.data
-    )
+    figures = [program.races] * any("ratios" in row for row in study.data["races"].values()) + [
+        program.host
+    ] * ("host" in study.data)
     text = evidence.shown("calls", study.data, *figures)
     print(text)
     harness.write(given.out, "calls", study.data, text)

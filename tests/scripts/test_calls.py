@@ -13,8 +13,7 @@ import pytest
 from scripts import calls
 from scripts.calling.cases import cases
 from scripts.calling.races import LOADS, compared
-from scripts.page_figures import calls as pages_of_calls
-from scripts.page_figures import evidence
+from scripts.page_figures import evidence, program
 from tests.fake_driver import environment
 from tuner.kernel.roofline import ARCHITECTURES
 
@@ -95,7 +94,7 @@ def test_the_page_says_what_was_measured(tmp_path: Path, monkeypatch: pytest.Mon
         "size": {"winners": 10, "bytes": 1_700_000, "cubin_bytes": 900_000},
     }
     (tmp_path / "calls.json").write_text(json.dumps(data))
-    races, host = pages_of_calls.races(), pages_of_calls.host()
+    races, host = program.races(), program.host()
     assert "| way 1 | 1 | 1.0500 | 1.0500 | 1 |" in races and "NVIDIA H200" in races
     assert "| a warm call, Python | 9.25 us |" in host and "| a bundle of 10 products | 1.70 MB |" in host
 

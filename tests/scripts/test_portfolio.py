@@ -41,7 +41,11 @@ def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(script, "open_device", lambda *_: SimulatedGpu())
     monkeypatch.setattr(script, "write_bundle", bundle)
     monkeypatch.setattr(script, "CURVE", (4, 32))
-    for name, few in {"portfolio.TURNS": 1, "portfolio_candidates.DRAWS": 10, "portfolio.EXPECTED": 4}.items():
+    for name, few in {
+        "portfolio.TURNS": 1,
+        "portfolio_candidates.DRAWS": 10,
+        "portfolio.EXPECTED": 4,
+    }.items():
         monkeypatch.setattr(f"tuner.studies.{name}", few)
     given = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--count", "6", "--trials", "4"]
     given += ["--search", "0"]
