@@ -34,9 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from scripts import harness
-from scripts.calling.bundles import folder_bytes, write_bundles
+from scripts.calling.bundles import build, compilers, folder_bytes, write_bundles
 from scripts.calling.cases import Case, cases
-from scripts.calling.launcher import build, compilers
 from scripts.calling.races import Races, first_gpu
 from scripts.calling.starts import cold_ms, host_us, import_ms
 from scripts.harness import ROOT, listed, say, today

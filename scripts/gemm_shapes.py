@@ -33,8 +33,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from scripts.harness import listed, say, study_parser, tune, versions
-from scripts.shape_notes import ABLATED, CUBES, LAYOUTS, SHAPES, Notes, Problem, Shape
-from scripts.shape_tables import LISTED, raced, raced_text, report, searched
+from scripts.shape_notes import (
+    ABLATED,
+    CUBES,
+    LAYOUTS,
+    LISTED,
+    SHAPES,
+    Notes,
+    Problem,
+    Shape,
+    raced,
+    raced_text,
+    report,
+    searched,
+)
 
 HERE = Path(__file__).resolve().parent
 CUBLASLT = HERE / "rivals" / "cublaslt.py"

@@ -17,9 +17,8 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from scripts.calling.bundles import computation_of
+from scripts.calling.bundles import CppPlan, computation_of
 from scripts.calling.cases import Case
-from scripts.calling.launcher import CppPlan
 from scripts.harness import medians
 from scripts.lab import Lab
 from tests.fake_arrays import Exported, dense

@@ -16,7 +16,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from scripts.calling.bundles import write_bundles
 from scripts.calling.cases import cases
-from scripts.calling.launcher import build, compilers
+from scripts.calling.bundles import build, compilers
 from scripts.calling.races import Races, describe
 
 gpu, work = describe(), Path(sys.argv[2])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tuner
-from scripts.calling.launcher import CppPlan, build, compilers
+from scripts.calling.bundles import CppPlan, build, compilers
 from tests.inspect.check.planted import PLANTED
 from tests.inspect.check.test_types import written
 from tests.stored_winners import store_winners

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts import shape_tables
+from scripts import shape_notes
 from scripts.gemm_shapes import Study
 from scripts.shape_notes import Problem, Shape
 
@@ -151,4 +151,4 @@ def study(
     done = Study(given(work=folder, **changes))
     done.wanted = problems(*shapes)
     done.run(steps.split(","))
-    return done, shape_tables.rows_of(done)
+    return done, shape_notes.rows_of(done)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import gemm_shapes, harness, shape_notes, shape_tables
+from scripts import gemm_shapes, harness, shape_notes
 from scripts.shape_notes import Notes, Shape
 from tests.scripts.shape_command import Command, problems, study
 
@@ -75,13 +75,13 @@ def test_a_winner_that_was_not_confirmed_is_not_raced(tmp_path: Path, command: C
     command.exportable = False
     _, rows = study(tmp_path, CUBE)
     assert all(words[0] != "bench" for words in command.calls)
-    assert "not timed: in a fresh process: hang" in shape_tables.text_of("gemm-shapes", {"problems": rows})
+    assert "not timed: in a fresh process: hang" in shape_notes.text_of("gemm-shapes", {"problems": rows})
 
 
 def test_a_library_that_fails_is_named(tmp_path: Path, command: Command) -> None:
     command.absent = {"cublaslt"}
     notes, _ = study(tmp_path, CUBE)
-    text = shape_tables.report(notes, None)
+    text = shape_notes.report(notes, None)
     assert "cublaslt failed: no list" in text and "**1.100** to torch.mm" in text
 
 
@@ -92,7 +92,7 @@ def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
     assert (
         words[words.index("--size") + 1] == CUBE.problem
     )  # the other is not among those, unless it is asked for
-    shape_tables.report(notes, tmp_path / "out")
+    shape_notes.report(notes, tmp_path / "out")
     text = (tmp_path / "out" / "gemm-ablation.txt").read_text()
     assert "| `stages` | 4; 3: 1.030 |" in text and "| `block_m` | 128; no other is valid |" in text
     (found,) = json.loads((tmp_path / "out" / "gemm-ablation.json").read_text())
@@ -125,7 +125,7 @@ def test_both_timings_are_raced_in_one_process(tmp_path: Path, command: Command)
     notes, _ = study(tmp_path, CUBE, FEW)
     (race,) = (words for words in command.calls if words[0] == "bench")
     assert [after for before, after in itertools.pairwise(race) if before == "--mode"] == ["auto", "warm"]
-    shape_tables.report(notes, tmp_path)
+    shape_notes.report(notes, tmp_path)
     found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
     assert [one["warm"]["mode"] for one in found] == ["warm", "warm"]
 

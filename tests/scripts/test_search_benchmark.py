@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from scripts.search import benchmark, cases
-from scripts.search.score import score
+from scripts.search.tables import score
 from tuner.core import paths
 
 HEADINGS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import gemm_shapes, pages, shape_tables
+from scripts import gemm_shapes, pages, shape_notes
 from scripts.gemm_shapes import Study
 from scripts.page_figures import evidence
 from scripts.shape_notes import Problem, Shape
@@ -26,14 +26,14 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Command:
 
 def test_pages_tables_are_printed(tmp_path: Path, command: Command) -> None:
     notes, rows = study(tmp_path, CUBE, FEW, ODD, steps="search,race")
-    text = shape_tables.report(notes, None)
+    text = shape_notes.report(notes, None)
     assert len(rows) == 3 and "| 4096 x 4096 x 4096 | cold | 170.00 | 800.0 | 1.100, faster |" in text
     assert "over the 2 shapes with aligned rows: **1.100** to torch.mm, **1.080** to best of cuBLASLt" in text
 
 
 def test_evidence(tmp_path: Path, command: Command) -> None:
     notes, _ = study(tmp_path / "work", CUBE, ODD)
-    shape_tables.report(notes, tmp_path / "out")
+    shape_notes.report(notes, tmp_path / "out")
     found = json.loads((tmp_path / "out" / "gemm-shapes.json").read_text())
     assert (found["gpu"], found["driver"]) == ("NVIDIA H200", "13.0")
     assert [(one["m"], one["n"], one["k"], one["dtype"]) for one in found["problems"]] == [
@@ -80,7 +80,7 @@ def test_pages_have_both_timings(tmp_path: Path, command: Command, monkeypatch: 
     notes = Study(given(work=tmp_path / "work"))
     notes.wanted = [Problem(shape, "bfloat16", layout) for layout in ("nn", "nt") for shape in (CUBE, FEW)]
     notes.run(["search", "race"])
-    shape_tables.report(notes, tmp_path)
+    shape_notes.report(notes, tmp_path)
     monkeypatch.setattr(evidence, "FOLDER", tmp_path)
     assert "| mean to `torch.mm`, back to back | 1.020 | 1.020 |" in pages.FIGURES["gemm-summary"]()
     assert "| 1.100, faster | 1.080, faster | 1.020, faster |" in pages.FIGURES["gemm-shapes"](
