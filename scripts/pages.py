@@ -9,10 +9,10 @@ A page has a figure between markers, a table on lines of its own or a few words 
     | ... |
     <!-- end -->
 
-    ... takes <!-- figures: step gemm 4096 naive time -->61.31 ms<!-- end --> ...
+    ... takes <!-- figures: ladders.figure gemm 4096 naive time -->61.31 ms<!-- end --> ...
 
-:data:`FIGURES` has the names; the words are their functions' arguments, split as a shell does. After a new measurement,
-run this. A test fails where a page differs from what this writes.
+A name is a function of ``scripts/page_figures``, such as ``gemm.shapes``; the words are its arguments, split as a shell
+does. After a new measurement, run this. A test fails where a page differs from what this writes.
 """
 
 from __future__ import annotations
@@ -40,70 +40,12 @@ ROOT = Path(__file__).resolve().parents[1]
 MARKED = re.compile(r"(<!-- figures: ([^>]+?) -->)(.*?)(<!-- end -->)", re.DOTALL)
 LEFT_OVER = re.compile(r"<!-- (?:figures: [^>]*|end) -->")
 
+MODULES = (commands, faults, gemm, ladders, measuring, printed, program, races, search)
 FIGURES: dict[str, Callable[..., str]] = {
-    "ablation": gemm.ablation,
-    "alternative": gemm.alternative,
-    "calls": program.races,
-    "calls-host": program.host,
-    "chaos": faults.chaos,
-    "deep-counters": gemm.counters,
-    "decoder-passes": program.passes,
-    "decoder-products": program.products,
-    "decoder-ratio": program.ratio,
-    "deep-timeline": gemm.timeline,
-    "fleet": faults.simulated,
-    "fleet-measured": faults.measured,
-    "gemm-drawn": gemm.drawn,
-    "gemm-mean": gemm.mean_of,
-    "gemm-overview": gemm.overview,
-    "gemm-seconds": gemm.search_seconds,
-    "gemm-shapes": gemm.shapes,
-    "gemm-summary": gemm.summary,
-    "gemm-versions": gemm.versions,
-    "gpu-faults": faults.gpu_faults,
-    "hostile": faults.hostile,
-    "kernel-tuner": races.kernel_tuner,
-    "kernel-tuner-examples": races.examples,
-    "ladder": ladders.ladder,
-    "step": ladders.figure,
-    "step-ratio": ladders.ratio,
-    "step-percent": ladders.percent,
-    "portfolio": gemm.held_out,
-    "portfolio-decisions": gemm.decisions,
-    "race": races.figure,
-    "races": races.races,
-    "races-mean_matvec": races.mean_matvec,
-    "races-overview": races.overview,
-    "freshness": measuring.freshness,
-    "honest": measuring.honest,
-    "modes": measuring.modes,
-    "race-cost": measuring.race_cost,
-    "spread": measuring.spread,
-    "tools": measuring.tools,
-    "torch-operators": program.operators,
-    "triton": races.triton,
-    "twins": measuring.twins,
-    "worst-claim": measuring.worst_claim,
-    "search-median": search.median,
-    "search-others": search.others,
-    "search-own": search.own,
-    "search-parts": search.without,
-    "search-rivals": search.rivals,
-    "search-seeded": search.from_initial,
-    "search-stop": search.stopping,
-    "search-taught": search.taught,
-    "commands": commands.overview,
-    "reference": commands.reference,
-    "exam": faults.exam,
-    "benched": printed.benched,
-    "example": printed.example,
-    "excerpt": printed.excerpt,
-    "explained-steps": printed.explained_steps,
-    "python-example": printed.python_example,
-    "found": printed.found,
-    "front": printed.front,
-    "sanitized": printed.sanitized,
-    "table-in": printed.table_in,
+    f"{module.__name__.rpartition('.')[2]}.{name}": function
+    for module in MODULES
+    for name, function in vars(module).items()
+    if getattr(function, "__module__", "") == module.__name__ and not name.startswith("_")
 }
 
 

@@ -57,7 +57,7 @@ COMMANDS = dict(commands(cli, "tune"))
 @pytest.mark.parametrize("path", COMMANDS)
 def test_every_command_has_a_section_written_from_its_help(path: str) -> None:
     """What stands between the markers is test_pages' business."""
-    marker = f"<!-- figures: reference {path.removeprefix('tune ')} -->"
+    marker = f"<!-- figures: commands.reference {path.removeprefix('tune ')} -->"
     assert f"\n## {path}\n\n{marker}\n" in read("docs/commands.md")
 
 

@@ -22,9 +22,9 @@ def test_pages_are_what_the_script_writes() -> None:
 def test_a_figure_that_was_edited_is_written_again() -> None:
     page = ROOT / "docs" / "measuring.md"
     text = page.read_text()
-    inside = text.partition("<!-- figures: worst-claim -->")[2].partition("<!-- end -->")[0]
+    inside = text.partition("<!-- figures: measuring.worst_claim -->")[2].partition("<!-- end -->")[0]
     assert inside
-    edited = text.replace(f"worst-claim -->{inside}", "worst-claim -->0.01 %").replace("| 2^10 |", "| 2^11 |")
+    edited = text.replace(f"worst_claim -->{inside}", "worst_claim -->0.01 %").replace("| 2^10 |", "| 2^11 |")
     assert edited != text and pages.filled(edited) == text
 
 
@@ -32,7 +32,7 @@ def test_a_figure_that_was_edited_is_written_again() -> None:
     ("text", "message"),
     [
         ("<!-- figures: guessed -->\n<!-- end -->", "no figure is called guessed"),
-        ("<!-- figures: modes -->\n| old |", "a marker without the other"),
+        ("<!-- figures: measuring.modes -->\n| old |", "a marker without the other"),
         ("| old |\n<!-- end -->", "a marker without the other"),
     ],
 )

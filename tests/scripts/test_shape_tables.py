@@ -82,8 +82,8 @@ def test_pages_have_both_timings(tmp_path: Path, command: Command, monkeypatch: 
     notes.run(["search", "race"])
     shape_notes.report(notes, tmp_path)
     monkeypatch.setattr(evidence, "FOLDER", tmp_path)
-    assert "| mean to `torch.mm`, back to back | 1.020 | 1.020 |" in pages.FIGURES["gemm-summary"]()
-    assert "| 1.100, faster | 1.080, faster | 1.020, faster |" in pages.FIGURES["gemm-shapes"](
+    assert "| mean to `torch.mm`, back to back | 1.020 | 1.020 |" in pages.FIGURES["gemm.summary"]()
+    assert "| 1.100, faster | 1.080, faster | 1.020, faster |" in pages.FIGURES["gemm.shapes"](
         "bfloat16", "nt"
     )
 
