@@ -97,7 +97,6 @@ def test_race_draws_from_the_recorded_samples(device: ReplayDevice) -> None:
     for contestant, timed in zip(contestants, first.timed.values(), strict=True):
         assert [len(group) for group in timed.groups_ns] == [1] * 4
         assert set(timed.samples_ns) <= set(rows[contestant.configuration].samples_ns)
-    assert device.confirm(configuration(), 1.0).samples_ns == rows[configuration()].samples_ns
 
 
 def test_order_of_the_parameters_may_change(path: Path, kernel: KernelSpec) -> None:
