@@ -22,6 +22,7 @@ from tuner.cli import COMMANDS as LISTED
 from tuner.cli.commands.results import best, db, query, trial
 from tuner.cli.commands.run import SECTIONS, run
 from tuner.cli.commands.winners import export
+from tuner.cli.options import Duration
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import TunerError
 from tuner.database.records import SORTS
@@ -163,7 +164,9 @@ def test_kernel_in_place_of_a_command_is_tuned(kernel: str) -> None:
 
 def test_a_text_in_place_of_a_number_is_refused_in_plain_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused(said_by(capsys, "gemm", "--trials", "1e3"), 2, "'1e3' is not a valid integer;")
-    assert_refused(said_by(capsys, "gemm", "--time", "60s"), 2, "'60s' is not a valid number;")
+    assert_refused(said_by(capsys, "gemm", "--time", "6e"), 2, "'6e' is not a valid")
+    assert_refused(said_by(capsys, "gemm", "--time", "0 s"), 2, "0.0 is not in the range")
+    assert Duration().convert("1.5min", None, None) == Duration().convert("90 s", None, None) == 90
 
 
 def test_short_helps_are_whole() -> None:

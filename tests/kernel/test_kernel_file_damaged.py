@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,12 @@ from tuner.kernel.toml.file import MAX_FILE_BYTES
 )
 def test_what_is_not_a_kernel_file_is_refused(text: str | bytes, part: str, tmp_path: Path) -> None:
     assert part in refusal(write(tmp_path, text))
+
+
+def test_a_path_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"m\xfcll")
+    folder.mkdir()
+    assert "its path is no UTF-8; rename or move it" in refusal(write(folder, GOOD))
 
 
 def test_a_cuda_reference_writes_all_outputs_and_all_magnitudes_or_none(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -74,16 +75,17 @@ class Jobs(Whole):
         return number
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+class Duration(Amount):
     """A time with its unit, in seconds: ``90s``, ``30m``, ``2h``; without one it is of seconds."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds that a text means."""
-        number, factor = str(value), {"s": 1.0, "m": 60.0, "h": 3600.0}.get(str(value)[-1:])
-        seconds = Amount(min=0.0).convert(number[:-1] if factor else number, param, ctx)
-        return seconds * (factor or 1.0)
+        given = re.fullmatch(r"(\d+(?:\.\d*)?)(s|m|min|h)", str(value).replace(" ", ""))
+        if given:
+            value = float(given[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[given[2]]
+        return super().convert(value, param, ctx)
 
 
 class _File(click.Path):
@@ -127,7 +129,7 @@ def trials(count: int, help_: str) -> Any:
 
 def time(help_: str, spelling: str = "--time", least_s: float = 0.1, default_s: float | None = None) -> Any:
     """Return ``--time`` or another limit, with what it ends, and its limits."""
-    return shown(spelling, default=default_s, type=Amount(min=least_s), metavar="SECONDS", help=help_)
+    return shown(spelling, default=default_s, type=Duration(min=least_s), metavar="SECONDS", help=help_)
 
 
 def output(

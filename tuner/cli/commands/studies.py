@@ -108,7 +108,7 @@ class JudgeArguments:
         "--rounds", metavar="FOLDER", help="Judge what arrives in a folder, until the deadline."
     )
     deadline_s: float | None = option(
-        "--deadline", type=shared.Duration(), metavar="TIME", help="Of --rounds: 90s, 30m or 2h."
+        "--deadline", type=shared.Duration(min=0.0), metavar="TIME", help="Of --rounds: 90s, 30m or 2h."
     )
     explain_format: bool = flag("--explain-format", help_="Explain all of this to a program, and exit.")
     device_name: str = shared.gpu()

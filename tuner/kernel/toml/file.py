@@ -159,6 +159,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     Raises:
         KernelError: it cannot be read, or is no TOML.
     """
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path.absolute())):  # no compiler takes such names
+        raise KernelError(
+            f"{path}: its path is no UTF-8", "rename or move it, or set a locale such as C.UTF-8"
+        )
     try:
         text = read_at_most(path, MAX_FILE_BYTES).decode("utf-8-sig")
         if long := next((found for found in _WORDS.finditer(text) if found.lastgroup), None):
