@@ -20,6 +20,10 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
     *text = found == names.end() ? "CUDA_ERROR_UNKNOWN" : found->second;
     return CUDA_SUCCESS;
 }
+CUresult cuGetExportTable(const void** table, const CUuuid*) {  // NVRTC asks for one when it precompiles headers
+    *table = nullptr;
+    return CUDA_ERROR_NOT_FOUND;
+}
 CUresult cuGetErrorString(CUresult error, const char** text) { return cuGetErrorName(error, text); }
 
 // ---- devices and contexts ------------------------------------------------------------------------------------------
