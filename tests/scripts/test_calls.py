@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scripts import calls
-from scripts.calling.cases import cases
+from scripts.calling.cases import Case, cases
 from scripts.calling.races import LOADS, compared
 from scripts.page_figures import evidence, program
 from tests.fake_driver import environment
@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from scripts.calling.bundles import write_bundles
-from scripts.calling.cases import cases
+from scripts.calling.cases import Case, cases
 from scripts.calling.races import Races, describe
 
 gpu = describe()
@@ -40,9 +40,12 @@ races.close()
 """
 
 
-def test_every_kernel_has_a_case() -> None:
-    gpu = ARCHITECTURES[90]
-    every = cases(gpu)
+@pytest.fixture(scope="module")
+def every() -> list[Case]:
+    return cases(ARCHITECTURES[90])
+
+
+def test_every_kernel_has_a_case(every: list[Case]) -> None:
     kernels = {case.kernel.name for case in every}
     assert kernels >= {"gemm", "vector_add", "saxpy", "transform", "reduce", "mean_matvec"}
     assert kernels >= {path.stem for path in (ROOT / "docs" / "examples").glob("*/*.toml")}
@@ -99,7 +102,10 @@ def test_the_page_says_what_was_measured(tmp_path: Path, monkeypatch: pytest.Mon
     assert "| a warm call, Python | 9.25 us |" in host and "| a bundle of 10 products | 1.70 MB |" in host
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
+def test_what_was_measured_is_not_measured_again(
+    every: list[Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calls, "cases", lambda _: every)
     given = calls.parse(["--only", "softmax", "--work", str(tmp_path)])
     study = calls.Study(given, ARCHITECTURES[90])
     (case,) = study.cases

@@ -23,7 +23,7 @@ HEADINGS = {
 
 @pytest.fixture(scope="module")
 def recorded() -> list[Any]:
-    return benchmark.read_cases([paths.recordings()], ["mean_matvec"])
+    return benchmark.read_cases([paths.recordings()], ["saxpy"])
 
 
 @pytest.mark.parametrize("how", HEADINGS)
@@ -38,7 +38,7 @@ def test_a_recording_is_replayed(
     benchmark.main()
     said = capsys.readouterr().out
     assert HEADINGS[how] in said.partition("\n")[0]
-    runs = [line.split() for line in said.splitlines() if line.startswith(("mean_matvec", "all runs"))]
+    runs = [line.split() for line in said.splitlines() if line.startswith(("saxpy", "all runs"))]
     assert all("100%" in words for words in runs)  # all come near the best
     assert len(runs) == (6 if "--taught 1" in how else 3)
     assert ("taught by 1\n" in said) == ("--taught 1" in how)
