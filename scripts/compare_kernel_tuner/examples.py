@@ -11,6 +11,7 @@ of what is left is tried. Host code needs nvcc. A script that a tool cannot run 
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import math
@@ -195,10 +196,8 @@ def thinned(params: Mapping[str, Any], restrictions: Any, most: int) -> dict[str
     return left
 
 
-def page_locking() -> ModuleType:
-    """Return what Kernel Tuner's host examples take of PyCUDA, which has no wheels, by CUDA's bindings."""
-    import ctypes
-
+def page_locking() -> Any:
+    """Return what host examples take of PyCUDA, which has no wheels: this tuner's own, with pages locked at once."""
     from cuda.bindings import driver as cu
 
     kept: list[Any] = []
@@ -209,23 +208,11 @@ def page_locking() -> ModuleType:
         kept.append((ctypes.c_char * size).from_address(int(address)))
         return np.frombuffer(kept[-1], dtype).reshape(shape)
 
-    class Context:
-        def pop(self) -> None:
-            pass
-
-    class Device:
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def make_context(self) -> Context:
-            cu.cuCtxSetCurrent(cu.cuDevicePrimaryCtxRetain(cu.cuDeviceGet(self.number)[1])[1])
-            return Context()
-
-    module: Any = ModuleType("pycuda.driver")
-    module.pagelocked_empty, module.Device = pagelocked_empty, Device
-    module.init = lambda: cu.cuInit(0)
-    module.host_alloc_flags = type("Flags", (), {"PORTABLE": 1, "DEVICEMAP": 2})
-    return module  # type: ignore[no-any-return]
+    cu.cuInit(0)
+    cu.cuCtxSetCurrent(cu.cuDevicePrimaryCtxRetain(cu.cuDeviceGet(0)[1])[1])
+    module = importlib.import_module("tuner.compat.pycuda_driver")
+    module.pagelocked_empty = pagelocked_empty  # type: ignore[attr-defined]
+    return module
 
 
 if __name__ == "__main__":

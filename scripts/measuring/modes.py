@@ -10,6 +10,7 @@ flush. ``cold behind real buffers`` is an event pair around one call, behind cal
 from __future__ import annotations
 
 import statistics
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -64,9 +65,14 @@ def _by_hand(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]
         candidate = lab.candidate(session, kernel, problem, PLAIN_VARIANT)
         calls = max(copies, min(2000, int(2e6 / (bytes_each / 4000 + 1500))))
         flush = session.data.memory.allocate("memset flush", 256 << 20)
+
+        def others(graph: Graph) -> None:
+            for copy in range(1, min(copies, 200)):
+                candidate.add_to(graph, copy)
+
         times = {
             "real rotation": _rotation(session, candidate, calls),
-            "cold behind real buffers": _behind(session, candidate, min(copies, 200)),
+            "cold behind real buffers": _after(session, candidate, others, 12),
             "cold behind a memset": _after(
                 session, candidate, lambda graph: graph.memset(flush, 0, 256 << 20)
             ),
@@ -102,23 +108,13 @@ def _rotation(session: ProblemSession, candidate: Loaded, calls: int) -> float:
     return _elapsed_us(session, graph, [(start, graph.event())], calls)
 
 
-def _behind(session: ProblemSession, candidate: Loaded, between: int) -> float:
-    """Time copy 0 alone, behind all the others."""
+def _after(
+    session: ProblemSession, candidate: Loaded, before: Callable[[Graph], object], count: int = 16
+) -> float:
+    """Time copy 0 alone, behind something else."""
     graph = Graph(session.data.helpers.context)
     pairs = []
-    for _ in range(12):
-        for copy in range(1, between):
-            candidate.add_to(graph, copy)
-        start = graph.event()
-        candidate.add_to(graph, 0)
-        pairs.append((start, graph.event()))
-    return _elapsed_us(session, graph, pairs)
-
-
-def _after(session: ProblemSession, candidate: Loaded, before: Any) -> float:
-    graph = Graph(session.data.helpers.context)
-    pairs = []
-    for _ in range(16):
+    for _ in range(count):
         before(graph)
         start = graph.event()
         candidate.add_to(graph, 0)
