@@ -327,14 +327,14 @@ class OfOperators(Study):
 
     def _measured(self, case: Case) -> dict[str, dict[str, Any]]:
         model, inputs = self._decoder(), self._inputs(case)
-        winners = ByWinners({kernel: self._operation(kernel).torch() for kernel in OPTIONS})
+        torchs, winners = Together(), ByWinners({one: self._operation(one).torch() for one in OPTIONS})
 
         def by_torch() -> Any:
-            return model(Together(), inputs)
+            return model(torchs, inputs)
 
         passes = {"torch": by_torch, "compiled": self._compiler(by_torch)}
         passes["tuned"] = lambda: model(winners, inputs)
-        errors, found = errors_of(passes, model(Together(), inputs, wide=True)), {}
+        errors, found = errors_of(passes, model(torchs, inputs, wide=True)), {}
         for name, mode in zip(self.rows(case), self._modes, strict=True):
             timed = {one: captured(call) if mode == "graph" else call for one, call in passes.items()}
             found[name] = {**self._in_turn(timed), "output_errors": errors}
