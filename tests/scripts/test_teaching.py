@@ -1,0 +1,39 @@
+"""scripts/teaching.py: some kernels are measured again beside what the evidence has of the others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scripts import teaching
+from scripts.harness import EVIDENCE
+
+
+def test_other_rows_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(EVIDENCE / "teaching.json", tmp_path)
+    before = json.loads((tmp_path / "teaching.json").read_text())
+
+    def measure(case: teaching.Case, *_: object) -> list[dict[str, Any]]:
+        again = [row for row in before if (row["kernel"], row["dtype"]) == (case.kernel, case.dtype)]
+        return [
+            {**row, "ours_ns": 5e3} for row in again if row["problem"] in case.problems and row["rival_ns"]
+        ]
+
+    monkeypatch.setattr(teaching, "measure", measure)
+    words = ["--kernels", "reduce", "--problems", "n=2**16;n=2**30", "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["teaching.py", *words])
+    teaching.main()
+    after = json.loads((tmp_path / "teaching.json").read_text())
+    new = [row for row in after if row["ours_ns"] == 5e3]
+    assert {row["problem"] for row in new} == {"n=2**16", "n=2**30"}
+    assert [row for row in after if row not in new] == [
+        row for row in before if row["problem"] not in ("n=2**16", "n=2**30") or row["kernel"] != "reduce"
+    ]
+    assert (tmp_path / "teaching.txt").read_text().count("| reduce |") == sum(
+        row["kernel"] == "reduce" for row in after
+    )
