@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
-import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -15,7 +13,7 @@ from typing import Any
 from tuner.api.tune import Kernel, RunHow
 from tuner.core import paths
 from tuner.core.errors import CallError, DatabaseError, TunerError
-from tuner.core.files import open_lock_file
+from tuner.core.files import alone
 from tuner.core.model import Gpu
 from tuner.kernel.default import default_configuration
 from tuner.kernel.load import load_kernel
@@ -123,13 +121,9 @@ class TuningOperation(Operation):
 
     def _tuned(self, gpu: GpuPlans, computation: int, sizes: Mapping[str, int]) -> bool:
         """Tune a problem, and take its winner on; False if somebody else tunes on this GPU."""
-        lock = open_lock_file(paths.cache() / f"tunes-on-call-{gpu.context.index}.lock", os.O_RDWR, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            return False
-        try:
+        with alone(paths.cache() / f"tunes-on-call-{gpu.context.index}.lock") as first:
+            if not first:
+                return False
             began, of = time.monotonic(), self._manifest.computations[computation]
             self._tried.add((gpu.context.index, computation, *sizes.values()))
             problem = " ".join(f"{name}={size}" for name, size in sizes.items())
@@ -143,8 +137,6 @@ class TuningOperation(Operation):
                 text = f"not tuned: {error}"
             say(f"{self.name} {problem}: {text}; {time.monotonic() - began:.1f} s")
             self._renew()
-        finally:
-            os.close(lock)
         return True
 
     def _renew(self) -> None:

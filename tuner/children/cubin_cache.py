@@ -7,7 +7,6 @@ version, and the contents of the kernel's own headers.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import itertools
 import json
@@ -96,19 +95,15 @@ class CubinCache:
             name: begins with two hexadecimal digits; names with the same two wait for each other, too.
             most_s: seconds after which it goes on: a stopped process must not hold up all.
         """
-        lock = -1
-        if not self.refusal:
-            folder = self.folder / name[:2]
-            with contextlib.suppress(OSError):  # without the lock, several compile, and one of them is kept
-                files.make_private(self.folder.parent, self.folder, folder)
-                lock = files.open_lock_file(folder / ".lock", os.O_RDWR, 0o600)
-        try:
-            if lock >= 0:
-                lock_within(most_s, lock)
+        with contextlib.ExitStack() as held:
+            if not self.refusal:
+                folder = self.folder / name[:2]
+                with contextlib.suppress(
+                    OSError
+                ):  # without the lock, several compile, and one of them is kept
+                    files.make_private(self.folder.parent, self.folder, folder)
+                    held.enter_context(files.alone(folder / ".lock", most_s))
             yield
-        finally:
-            if lock >= 0:
-                os.close(lock)
 
     def sweep(self) -> None:
         """Remove what killed processes were writing."""
@@ -151,22 +146,6 @@ class CubinCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.cubin"
-
-
-def lock_within(most_s: float, lock: int) -> bool:
-    """Lock a file, or give up after so many seconds; return whether it is locked."""
-    end = time.monotonic() + most_s
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                return False
-            time.sleep(0.02)
-        except OSError:  # a file system without locks
-            return False
-        else:
-            return True
 
 
 def _own(path: Path) -> bytes:

@@ -13,11 +13,10 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tuner.children.cubin_cache import lock_within
 from tuner.children.headers import FIRST, Headers
 from tuner.children.nvrtc import compile_options, nvrtc, nvrtc_version, precompile
 from tuner.core import files
@@ -99,7 +98,7 @@ class PrecompiledHeaders:
     def _make(self, key: str, make: Callable[[Path], bool], wait_s: float) -> None:
         """Precompile headers, written whole or not at all, unless another process does that, or the disk is full."""
         files.make_private(self._folder.parent, self._folder)
-        with _alone(self._folder, wait_s) as alone:
+        with files.alone(self._folder / ".lock", wait_s) as alone:
             if not alone and wait_s:
                 self._refused.add(key)
             if not alone or self._kept(key) or shutil.disk_usage(self._folder).free < LEAST_FREE_BYTES:
@@ -139,16 +138,6 @@ def _changed(path: Path) -> int:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
-
-
-@contextlib.contextmanager
-def _alone(folder: Path, wait_s: float) -> Iterator[bool]:
-    """Return whether no other process is within this for the folder, after waiting for those that are."""
-    lock = files.open_lock_file(folder / ".lock", os.O_RDWR, 0o600)
-    try:
-        yield lock_within(wait_s, lock)
-    finally:
-        os.close(lock)
 
 
 def _heap() -> int:

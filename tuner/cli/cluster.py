@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import socket
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from tuner.cli import fleet
 from tuner.cli.commands.cluster import ClusterRunArguments, StartArguments, StatusArguments, StopArguments
 from tuner.cli.run import run as run_problems
 from tuner.core.errors import NoGpuError, TunerError, UsageError
-from tuner.core.files import open_lock_file
+from tuner.core.files import alone
 from tuner.core.signals import uninterrupted
 from tuner.fleet.cluster import TWICE, Cluster, Described, listed
 from tuner.fleet.cluster_files import (
@@ -73,23 +72,14 @@ def _alone(folder: Path) -> Iterator[None]:
         UsageError: one has.
         TunerError: the folder cannot be written.
     """
-    try:
-        descriptor = open_lock_file(folder / f"{socket.gethostname()}.lock", os.O_RDWR, 0o600)
-    except OSError as error:
-        raise TunerError(f"{folder}: {error.strerror}", "name another --folder") from None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise UsageError(
-            f"another `tune cluster start` has {folder} now", "see `tune cluster status`"
-        ) from None
-    except OSError:  # a filesystem without locks
-        pass
-    try:
+    with ExitStack() as held:
+        try:
+            locked = held.enter_context(alone(folder / f"{socket.gethostname()}.lock"))
+        except OSError as error:
+            raise TunerError(f"{folder}: {error.strerror}", "name another --folder") from None
+        if locked is None:
+            raise UsageError(f"another `tune cluster start` has {folder} now", "see `tune cluster status`")
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _start(asked: StartArguments) -> None:

@@ -14,6 +14,7 @@ import shutil
 import stat
 import struct
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -146,7 +147,7 @@ def _locked_folder() -> tuple[Path, int]:
         # Before it was locked, another process may take it for one that was left.
         with suppress(FileNotFoundError):
             locked = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            _lock_if_possible(locked)
+            _locked(locked)
             if folder.exists():
                 return folder, locked
             os.close(locked)
@@ -167,7 +168,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     partial.mkdir()
     locked = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock_if_possible(locked)
+        _locked(locked)
         yield partial
         for written in (*partial.rglob("*"), partial):
             sync(written)
@@ -204,18 +205,14 @@ def sync(path: Path) -> None:
 def open_locked(path: Path, mode: int = 0o666) -> int:
     """Make a file that is locked as long as its descriptor, which is returned, is open: see :func:`remove_unlocked`.
 
+    On a file system without locks it may be taken for what a killed process left.
+
     Raises:
         OSError: there is something of this name, or it cannot be made.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    _lock_if_possible(descriptor)
+    _locked(descriptor)
     return descriptor
-
-
-def _lock_if_possible(descriptor: int) -> None:
-    """Lock a file or folder; without locks, what is being written may be taken for what a killed process left."""
-    with suppress(OSError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def remove_unlocked(path: Path) -> None:
@@ -234,6 +231,35 @@ def remove_unlocked(path: Path) -> None:
 def byte_lock(kind: int, start: int) -> bytes:
     """Return a lock on one byte of a file, as :data:`FLOCK`, which ``fcntl.F_OFD_SETLK`` takes."""
     return struct.pack(FLOCK, kind, os.SEEK_SET, start, 1, 0)
+
+
+@contextmanager
+def alone(path: Path, most_s: float = 0.0) -> Iterator[bool | None]:
+    """Run a block with a file locked, which is made where it is missing, or without after waiting so many seconds.
+
+    Returns:
+        Whether it is locked; None where another process has it locked, False on a file system without locks.
+
+    Raises:
+        OSError: as :func:`open_lock_file`.
+    """
+    end, lock = time.monotonic() + most_s, open_lock_file(path, os.O_RDWR, 0o600)
+    try:
+        while (locked := _locked(lock)) is None and time.monotonic() < end:
+            time.sleep(0.02)
+        yield locked
+    finally:
+        os.close(lock)
+
+
+def _locked(descriptor: int) -> bool | None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return False
+    return True
 
 
 def open_lock_file(path: Path, access: int, mode: int) -> int:
