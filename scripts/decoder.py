@@ -66,7 +66,7 @@ from tuner.program.replace import Replacement
 
 STEPS = ("record", "tune", "measure")
 ROUNDS = 60
-MEASURE_S, TUNE_S = 45.0, 30.0
+MEASURE_S, TUNE_S = 60.0, 30.0
 """What a pass takes to be measured, and a kernel's problems to be tuned, at least: nothing is begun that there is no
 time for."""
 ENDING_S = 20.0
