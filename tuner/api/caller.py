@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 
 from tuner.core.errors import UsageError
+from tuner.core.phases import process_began
 from tuner.kernel.functions import arguments_for, first_line, location
 
 CALLERS = "callers"
@@ -139,8 +140,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _changed(file: Path) -> bool:
     """Return whether a file was written since this process began, so that it may have other functions now."""
-    ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
-    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    age_s = time.monotonic() - process_began()
     return file.exists() and file.stat().st_mtime > time.time() - age_s + STARTING_S
 
 

@@ -98,9 +98,8 @@ class CubinCache:
         with contextlib.ExitStack() as held:
             if not self.refusal:
                 folder = self.folder / name[:2]
-                with contextlib.suppress(
-                    OSError
-                ):  # without the lock, several compile, and one of them is kept
+                # Without the lock, several compile, and one of them is kept.
+                with contextlib.suppress(OSError):
                     files.make_private(self.folder.parent, self.folder, folder)
                     held.enter_context(files.alone(folder / ".lock", most_s))
             yield
