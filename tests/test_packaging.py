@@ -100,13 +100,8 @@ def test_installed_wheel_finds_its_own_kernels(installed: Path, tmp_path: Path) 
     for line in command("-c", where, cwd=tmp_path, path=path).splitlines():
         assert Path(line).is_relative_to(installed), line
         assert Path(line).exists(), line
-    shown = command("-m", "tuner", "list", cwd=tmp_path, path=path)
-    assert all(kernel in shown for kernel in ("gemm", "saxpy", "vector_add"))
-    assert str(installed / "tuner/data/search_spaces/saxpy.toml") in command(
-        "-m", "tuner", "show", "saxpy", cwd=tmp_path, path=path
-    )
-    script = installed / "bin" / "tune"
-    assert "tune gemm --trials 200" in command(script, "--help", cwd=tmp_path, path=path)
+    shown = command(installed / "bin" / "tune", "show", "saxpy", cwd=tmp_path, path=path)
+    assert str(installed / "tuner/data/search_spaces/saxpy.toml") in shown
     assert not list(tmp_path.iterdir())
 
 

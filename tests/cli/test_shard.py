@@ -220,7 +220,7 @@ def test_the_jobs_of_an_array_tune_the_list_once_also_when_one_is_preempted_and_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--trials", "60", "--sampler", "random")
-    first = job(tmp_path, 1, 3, *options)
+    first = job(tmp_path, 1, 2, *options)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not any(map(trials_in, tmp_path.glob("tune.*/tuning.db"))):
         time.sleep(0.02)
@@ -228,11 +228,11 @@ def test_the_jobs_of_an_array_tune_the_list_once_also_when_one_is_preempted_and_
     output = first.communicate(timeout=60)[0]
     unfinished = tmp_path / "results/shard-1.db.unfinished"
     assert unfinished.exists() and first.returncode not in (0, None), output
-    jobs = [job(tmp_path, number, 3, *options) for number in range(1, 4)]
+    jobs = [job(tmp_path, number, 2, *options) for number in (1, 2)]
     said = [one.communicate(timeout=60)[0] for one in jobs]
-    assert [one.returncode for one in jobs] == [0] * 3, said
+    assert [one.returncode for one in jobs] == [0] * 2, said
     shards = sorted((tmp_path / "results").iterdir())
-    assert len(shards) == 2, "three jobs for two problems, and nothing unfinished"
+    assert len(shards) == 2, "and nothing unfinished"
     assert not list(tmp_path.glob("tune.*")), "nothing is left on the node"
     into = tmp_path / "results/tuning.db"
     call("merge", *map(str, shards), "--into", str(into))
