@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.io import to_json
 
 from tuner.report.terminal import printable
 
@@ -49,7 +50,8 @@ class Figure:
     title: str
     caption: str
     """What is seen, how it was found, and what limits it."""
-    drawn: go.Figure
+    drawn: go.Figure | dict[str, Any]
+    """Or what Plotly's JSON would be made of."""
     height: int = 320
     """Pixels."""
     heads: Sequence[str] = ()
@@ -62,7 +64,7 @@ class Figure:
 
     def to_json(self) -> dict[str, Any]:
         """Return what Plotly's script draws: traces and layout, without a template, which is the theme's."""
-        content = json.loads(self.drawn.to_json())
+        content = json.loads(to_json(self.drawn, validate=False))
         for name in ("template", "title", "width"):
             content["layout"].pop(name, None)
         return {"data": content["data"], "layout": {**content["layout"], "height": self.height}}

@@ -258,14 +258,16 @@ def _contour(study: optuna.Study, names: Sequence[str]) -> Figure:
 
 def _parallel(study: optuna.Study, names: Sequence[str]) -> Figure:
     drawn = visualization.plot_parallel_coordinate(study, list(names), target_name=OVER_BEST)
-    for trace in drawn.data:
-        if trace.mode == "lines":  # the first axis is the time, 0 the fastest
-            trace.update(line={"color": sample_colorscale(SCALE, trace.y[0])[0], "width": 1.3}, opacity=0.7)
-        else:
-            trace.update(marker={"colorscale": SCALE, "reversescale": False})
-    drawn.data = sorted(drawn.data, key=lambda trace: -(trace.y[0] or 0.0))  # the fastest above the others
     drawn.update_annotations(font_color=None).update_layout(plot_bgcolor=None)
+    content = drawn.to_plotly_json()  # an object of Plotly's takes 3 ms for each line
+    for trace in content["data"]:
+        if trace["mode"] == "lines":  # the first axis is the time, 0 the fastest
+            trace["line"] |= {"color": sample_colorscale(SCALE, trace["y"][0])[0], "width": 1.3}
+            trace["opacity"] = 0.7
+        else:
+            trace["marker"] |= {"colorscale": SCALE, "reversescale": False}
+    content["data"].sort(key=lambda trace: -(trace["y"][0] or 0.0))  # the fastest above the others
     said = f"{len(study.trials)} trials, the fastest and some of the others, a line each."
     return Figure(
-        "parallel", "Configurations and their times", said, drawn, 380, least=100 * (len(names) + 1)
+        "parallel", "Configurations and their times", said, content, 380, least=100 * (len(names) + 1)
     )
