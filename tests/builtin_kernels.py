@@ -40,8 +40,13 @@ def read_once() -> None:
 
 def own_kernels() -> list[str]:
     """Return the built-in kernels that are like no other one, whose templates they would share."""
+    return list(_own_kernels())
+
+
+@functools.cache
+def _own_kernels() -> tuple[str, ...]:
     names = load.builtin_kernels()
-    return [name for name in names if "like" not in read_toml(load.find_kernel(name))]
+    return tuple(name for name in names if "like" not in read_toml(load.find_kernel(name)))
 
 
 def _file_of(path: Path) -> KernelFile:

@@ -152,7 +152,7 @@ def forks_of_the_tuner(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernel = load_kernel("vector_add")
     folder = tmp_path_factory.mktemp("recorded")
@@ -161,7 +161,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def three_sizes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernel = load_kernel("vector_add")
     path = tmp_path_factory.mktemp("recorded") / "vector_add-made_up.json.gz"

@@ -140,13 +140,13 @@ def test_the_storage_agrees_with_the_database(
 def test_the_storage_of_a_resumed_run_goes_on(database: Database, kernel: KernelSpec, fast: Path) -> None:
     storage, watcher = f"sqlite:///{fast / 'study.db'}", Watcher()
     with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 7), study_storage=storage)
+        run(kernel, database, StubDevice(), watcher, trials=16, stop=stop_after(watcher, 7), study_storage=storage)
     done = len(in_storage(storage))
     assert done >= 7
-    run(kernel, database, StubDevice(), resume=True, study_storage=storage)
+    run(kernel, database, StubDevice(), trials=16, resume=True, study_storage=storage)
     run_id, _ = only_run(database)
     assert in_storage(storage) == as_ended(database.trials(run_id))
-    assert len(in_storage(storage)) == 40
+    assert len(in_storage(storage)) == 16
 
 
 @pytest.mark.parametrize(
@@ -220,8 +220,8 @@ def test_a_storage_that_fails_later_costs_one_warning(
 
     device, said = Breaking(), list[str]()
     device.say = said.append
-    result = run(kernel, database, device, study_storage=storage)
-    assert len(result.state.trials) == 40
+    result = run(kernel, database, device, trials=16, study_storage=storage)
+    assert len(result.state.trials) == 16
     assert result.finish is not None
     (warning,) = said
     assert warning.startswith(f"no copy of the study in {storage}: ")
@@ -240,11 +240,11 @@ def test_a_users_sampler_on_the_command_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     replayed = ("--kernel", "vector_add", "--device", f"replay:{recording}")
-    arguments = (*replayed, "--preset", "small", "--trials", "25", "--sampler", sampler)
+    arguments = (*replayed, "--preset", "small", "--trials", "12", "--sampler", sampler)
     said = said_by(capsys, *arguments, "--study-storage", "sqlite:///study.db", "--json")
     assert said.code == 0, said.err
     (answer,) = json.loads(said.out)
-    assert answer["stats"]["trials"] == len(in_storage("sqlite:///study.db")) == 25
+    assert answer["stats"]["trials"] == len(in_storage("sqlite:///study.db")) == 12
     refused = said_by(capsys, *arguments, "--stop", "auto")
     assert refused.code != 0
     assert f"the sampler {sampler} does not say what it expects" in refused.err
