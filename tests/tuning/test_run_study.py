@@ -140,7 +140,15 @@ def test_the_storage_agrees_with_the_database(
 def test_the_storage_of_a_resumed_run_goes_on(database: Database, kernel: KernelSpec, fast: Path) -> None:
     storage, watcher = f"sqlite:///{fast / 'study.db'}", Watcher()
     with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher, trials=16, stop=stop_after(watcher, 7), study_storage=storage)
+        run(
+            kernel,
+            database,
+            StubDevice(),
+            watcher,
+            trials=16,
+            stop=stop_after(watcher, 7),
+            study_storage=storage,
+        )
     done = len(in_storage(storage))
     assert done >= 7
     run(kernel, database, StubDevice(), trials=16, resume=True, study_storage=storage)

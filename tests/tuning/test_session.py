@@ -29,7 +29,9 @@ from tuner.tuning.state import SEARCHED, SEARCHING, State
 
 @pytest.mark.parametrize("sampler", ["tpe", "brute-force"])
 def test_same_seed_gives_the_same_sequence(recording: Path, database: Database, sampler: str) -> None:
-    runs = [replay(recording, database, sampler=sampler, seed=seed, trials=16).state.run.id for seed in (3, 3, 4)]
+    runs = [
+        replay(recording, database, sampler=sampler, seed=seed, trials=16).state.run.id for seed in (3, 3, 4)
+    ]
     first, second, other = (sequence(database, run_id) for run_id in runs)
     assert first == second
     assert len(set(first)) == 16
