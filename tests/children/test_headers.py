@@ -51,6 +51,18 @@ def test_complex_numbers_of_thrust_need_no_streams() -> None:
     assert headers_of(code, []).texts["thrust/detail/complex/stream.h"] == ""
 
 
+@pytest.mark.parametrize(
+    ("used", "left_out"),
+    [
+        ("x[0] = n;", True),
+        ("CUdeviceptr at;", False),
+        ("\n#if CUDA_VERSION > 12000\n x[0] = n;\n#endif\n", False),
+    ],
+)
+def test_the_driver_s_header_is_empty_where_none_of_its_names_is_used(used: str, left_out: bool) -> None:
+    assert (headers_of("#include <cuda.h>\n" + KERNEL % used, []).texts.get("cuda.h") == "") == left_out
+
+
 def test_a_template_s_arguments_may_be_such_names() -> None:
     source = "template <typename T> __global__ void k(T* x) { x[0] = std::numeric_limits<T>::max(); }"
     assert "IhEvPT_" in compile_source(source, "k<uint8_t>", "sm_90").entry

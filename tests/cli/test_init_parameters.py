@@ -234,3 +234,24 @@ def test_a_source_of_windows_is_read(capsys: pytest.CaptureFixture[str]) -> None
     """
     data, _ = init(capsys, text.replace("\n", "\r\n"))
     assert shapes(data) == {"x": "n 4 output"}
+
+
+def test_macros_of_a_build_are_no_parameters_and_whole_numbers_have_whole_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = """
+    #if _WIN32
+    #include <windows.h>
+    #endif
+    template <typename T> __global__ void fill(T* x, int n, T value) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) x[i] = value;
+    #if DEBUG
+        printf("%d", i);
+    #endif
+    }
+    void run(int* x, int n, int value) { fill<int><<<n / 128, 128>>>(x, n, value); }
+    """
+    data, _ = init(capsys, text)
+    assert [*data["variants"]["main"]["parameters"]] == ["block_size"]
+    assert data["scalars"]["value"]["value"] == 1

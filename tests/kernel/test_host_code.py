@@ -54,6 +54,16 @@ def test_what_only_another_branch_calls_stays(program: str) -> None:
     assert compile_source(part, "squares", "sm_90").entry
 
 
+def test_what_only_branches_of_the_host_need_is_left_out(program: str) -> None:
+    kept = "class Log { public: std::vector<int> lines; };\nstruct Pair { float a, b; };\n"
+    of_host = "#ifdef SHOW\n  Log(x);\n#endif\n"
+    other = '#ifdef SHOW\nvoid show(Log log) { printf("%d", log.lines[0]); }\n#endif\n'
+    text = kept + program.replace("    run(x, 32);\n", of_host) + other
+    assert "Log" not in device_part(text).replace(of_host, "").replace(other, "")
+    needed = text.replace("x[i] = SQUARE", "\n#if WIDE\nPair p;\n#endif\nx[i] = SQUARE")
+    assert "struct Pair" in device_part(needed) and "struct Pair" not in device_part(text)
+
+
 def test_a_source_without_host_code_stays_as_it_is(program: str) -> None:
     """What comments and directives say beside is none."""
     kernels = program[: program.index("void run")]

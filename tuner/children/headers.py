@@ -206,7 +206,8 @@ def headers_of(source: str, include: Sequence[Path], entry: str = "", options: S
     parts = [preprocessed(text) for text in texts]
     macros = {name: macro.value for part in parts for name, macro in part.macros.items()}
     code = " ".join(_TOKEN.findall(" ; ".join((*(part.text for part in parts), *macros.values()))))
-    given = {name: "" for name in names if _is_the_hosts(name, code, cuda)}
+    asked = " ".join(line for text in texts for line in text.split("\n") if "CUDA_VERSION" in line)
+    given = {name: "" for name in names if _is_the_hosts(name, code + asked, cuda)}
     if _CUB in names and (text := _device_part_of_cub(cuda)):
         given[_CUB] = text
     if with_halves := [name for name in given if _WITH_HALVES.fullmatch(name)]:
@@ -251,6 +252,8 @@ def _is_the_hosts(name: str, code: str, cuda: Sequence[Path]) -> bool:
     """Return whether a header is for the host alone: no device code that NVRTC could compile needs it."""
     if name.startswith("thrust/"):
         return "thrust ::" not in code
+    if name == "cuda.h":  # whose arguments have names such as N, which may be macros of a problem's sizes
+        return re.search(r"\b(?:CU[a-z]|cu[A-Z]|CUDA_VERSION\b)", code) is None
     if _HOSTS_OF_CUDA.fullmatch(name):
         return name.startswith("cub/") or not _is_in(name, cuda)
     return _HOSTS.fullmatch(name) is not None

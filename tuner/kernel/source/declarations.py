@@ -113,8 +113,8 @@ class Source:
     """All declarations, in order."""
     asked: frozenset[str]
     """Names that conditionals and pragmas of the preprocessor use."""
-    skipped: frozenset[str]
-    """Words of branches that are not taken."""
+    skipped: Mapping[int, frozenset[str]]
+    """Words of branches that are not taken, by the line of the directive before them."""
     text: str = field(repr=False)
     """What all this was read from."""
 

@@ -19,6 +19,20 @@ from tuner.kernel.source.preprocessor import (
 )
 from tuner.kernel.source.tree import entry_name
 
+_HOSTS = {
+    "cout",
+    "cerr",
+    "endl",
+    "printf",
+    "fprintf",
+    "malloc",
+    "free",
+    "new",
+    "delete",
+    "exit",
+    "string",
+    "vector",
+}
 _HAS_HOST_CODE = re.compile(r"<<<|\bmain\s*\(")
 
 
@@ -42,7 +56,17 @@ def needed_part(text: str, entry: str = "") -> str:
     source = read_declarations(text, in_place=True)
     in_header = not any(one.kernel for one in source.items)  # whose names are not known here
     arguments = re.findall(r"[A-Za-z_]\w*", re.sub(r"\{\{.*?\}\}", "", entry.removeprefix(entry_name(entry))))
-    also = source.names if in_header else source.skipped.union(arguments)
+    places = {
+        row: one
+        for one in source.items
+        for row in range(one.node.start_point.row, one.node.end_point.row + 1)
+    }
+    skipped = [
+        words
+        for line, words in source.skipped.items()
+        if not (of.plain_function if (of := places.get(line - 1)) else _of_host(words))
+    ]
+    also = source.names if in_header else frozenset(arguments).union(*skipped)
     kept, _ = source.reached(entry_name(entry), also)
     text = without_launches(text, source.macros)
     at, parts = 0, list[str]()
@@ -53,6 +77,11 @@ def needed_part(text: str, entry: str = "") -> str:
             parts += [text[at:start], blank(text[start:end], directives=False)]
             at = end
     return "".join([*parts, text[at:]])
+
+
+def _of_host(words: frozenset[str]) -> bool:
+    """Return whether what is left out at a file's level is code of the host, by its words."""
+    return bool(words & _HOSTS) and words.isdisjoint(("__device__", "__global__", "__constant__", "__host__"))
 
 
 def declared_by(text: str, entry: str, folders: Sequence[Path] = ()) -> frozenset[str]:

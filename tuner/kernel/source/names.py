@@ -331,7 +331,7 @@ class SourceNames:
         for one in self.kernel.parameters:
             role = self.renamed.get(one.type.base, one.type.role)
             if not one.type.pointers and role in self.dtypes:
-                self.scalars[self.named(one.name)] = (role, 0.5)
+                self.scalars[self.named(one.name)] = (role, 1 if DTYPES[self.dtypes[role][0]].whole else 0.5)
 
     def _unknown(self, name: str) -> str:
         looped = "a loop around the launch changes it: describe the loop by repeat"

@@ -65,8 +65,8 @@ class Preprocessed:
     macros: dict[str, Macro]
     asked: frozenset[str]
     """Names that conditionals and ``#pragma unroll`` use."""
-    skipped: frozenset[str]
-    """Words of branches that are not taken."""
+    skipped: Mapping[int, frozenset[str]]
+    """Words of branches that are not taken, by the line of the directive before them."""
 
 
 def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
@@ -82,7 +82,7 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
     """
     if len(text) > MAX_SOURCE_BYTES:
         raise KernelError("the source is too large", f"the limit is {MAX_SOURCE_BYTES} bytes")
-    branches, skipped, at = _Branches(defined), list[str](), [0, 1]
+    branches, skipped, at = _Branches(defined), dict[int, list[str]](), [0, 1]
 
     def piece(match: re.Match[str]) -> str:
         if match["directive"] is not None:
@@ -91,11 +91,10 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
         elif match["left_out"] is None:
             if branches.taken:
                 return match[0]
-            skipped.append(match[0])
+            skipped.setdefault(at[1], []).append(match[0])
         return blank(match[0])
 
     plain = _PIECE.sub(piece, text)
-    words = re.findall(r"[A-Za-z_$][\w$]*", "".join(skipped))  # a called name is a piece a letter
     macros = branches.macros
     code = "\n".join([plain, *(one.value for one in macros.values()), *branches.asked])
     marks = {
@@ -111,7 +110,9 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
     empty = [one.name for one in macros.values() if one.parameters is None and _NO_WORD.fullmatch(one.value)]
     empty += ["__restrict", "__restrict__"]  # a parser may take them for types or names
     plain = re.sub(rf"\b(?:{'|'.join(empty)})\b", lambda match: blank(match[0]), plain)
-    return Preprocessed(plain, macros, frozenset(branches.asked), frozenset(words))
+    words = re.compile(r"[A-Za-z_$][\w$]*")  # a called name is a piece a letter
+    by_line = {line: frozenset(words.findall("".join(pieces))) for line, pieces in skipped.items()}
+    return Preprocessed(plain, macros, frozenset(branches.asked), by_line)
 
 
 def without_launches(text: str, macros: Mapping[str, Macro]) -> str:

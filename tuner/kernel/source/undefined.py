@@ -14,6 +14,8 @@ from tuner.kernel.source.types import PASSED_AS
 if TYPE_CHECKING:
     from tree_sitter import Node
 
+_OF_BUILD = re.compile(r"_[A-Z_]\w*|N?DEBUG|WIN(32|64)")
+"""Macros by which a source asks for a system or a build."""
 _KNOWN = re.compile(
     r"__\w+|cu(?:da|rand|blas|fft)\w*|cuC\w+|cu\w*Complex\w*|CU(?:DA|DART|BLAS|FFT|RAND)?_\w+"
     r"|M_(?:E|LOG2E|LOG10E|LN2|LN10|PI|PI_[24]|[12]_PI|2_SQRTPI|SQRT2|SQRT1_2)F?|(?:FLT|DBL|LDBL)_[A-Z0-9_]+"
@@ -60,7 +62,8 @@ def undefined_names(text: str, entry: str = "", headers: Sequence[str] = ()) -> 
             if (macro := macros.pop(name, None)) is not None:
                 trees.append(expression(macro.value) or tree_of(macro.value))
                 declared |= {*(macro.parameters or ()), *re.findall(r"(\w+) ?=(?!=)", macro.value)}
-    used |= {name: False for name in sorted(whole.asked) if name not in used}
+    asked = (name for name in sorted(whole.asked) if not _OF_BUILD.fullmatch(name))
+    used |= {name: False for name in asked if name not in used}
     return {name: kind for name, kind in used.items() if name not in declared and not _KNOWN.fullmatch(name)}
 
 
