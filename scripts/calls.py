@@ -118,16 +118,17 @@ class Study(harness.Study):
         self.keep(size={"winners": winners, "bytes": folder_bytes(bundle), "cubin_bytes": cubins})
 
     def _imports(self) -> None:
-        if "imports" not in self.data:
-            self.keep(imports=import_ms(self._ten(), TIMES))
+        self._once("imports", lambda: import_ms(self._ten(), TIMES))
 
     def _cold(self) -> None:
-        if "cold" not in self.data:
-            self.keep(cold=cold_ms(self._ten(), self._short(), self._program(), TIMES))
+        self._once("cold", lambda: cold_ms(self._ten(), self._short(), self._program(), TIMES))
 
     def _host(self) -> None:
-        if "host" not in self.data:
-            self.keep(host=host_us(self._ten(), self._short(), self._program(), 5))
+        self._once("host", lambda: host_us(self._ten(), self._short(), self._program(), 5))
+
+    def _once(self, name: str, measured: Callable[[], object]) -> None:
+        if name not in self.data:
+            self.keep(**{name: measured()})
 
     def _races(self) -> None:
         bundles, libraries = self._bundles(), self._libraries()

@@ -18,17 +18,15 @@ Needs no GPU. Trials sleep, so that 64 devices fit on a few cores; their starts 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -172,15 +170,14 @@ def heads(times: int, seed: int = 0) -> dict[str, Any]:
         folder = Path(name)
         simulate(trial_s=0.1, offset=OFFSET, noise=NOISE, folder=name)
         while True:
-            command = [sys.executable, __file__, "--serve", name, "--problems", str(count)]
-            head = subprocess.Popen([*command, "--trials", str(trials)], start_new_session=True)
-            try:
-                head.wait(draw.uniform(2.0, 6.0) if killed < times else 600.0)
+            head = get_context("spawn").Process(target=serve, args=(folder, count, trials))
+            head.start()
+            head.join(draw.uniform(2.0, 6.0) if killed < times else 600.0)
+            if not head.is_alive():
                 break
-            except subprocess.TimeoutExpired:
-                head.kill()
-                head.wait()
-                killed += 1
+            head.kill()
+            head.join()
+            killed += 1
         time.sleep(1.0)
         with Database.open(folder / "tuning.db") as database:
             counted = rows(database, folder / "notes", count, trials)
@@ -242,13 +239,7 @@ def main() -> None:
     add("--devices", type=int, action="append", help="of linear; 8 and 64")
     add("--times", type=int, help="kills, instead of 100 of searchers and 20 of heads")
     add("--out", type=Path, default=EVIDENCE / "fleet-simulation.json")
-    add("--serve", type=Path, help=argparse.SUPPRESS)
-    add("--problems", type=int, help=argparse.SUPPRESS)
-    add("--trials", type=int, help=argparse.SUPPRESS)
     given = options.parse_args()
-    if given.serve:
-        serve(given.serve, given.problems, given.trials)
-        return
     wanted = given.sections or ["linear", "kills", "heads", "overlap", "table"]
     found = json.loads(given.out.read_text()) if given.out.is_file() else {}
     found["command"], found["day"] = "scripts/fleet_simulation.py", harness.today()
