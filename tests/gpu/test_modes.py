@@ -116,7 +116,7 @@ def test_calibration_is_plausible(device: LocalDevice, tmp_path: Path) -> None:
     beside = LocalDevice(0, jobs=1, cache=tmp_path / "cubins")
     try:
         found = beside.calibrate()
-        assert beside.known_calibration() is None  # another process is there: it is not kept
+        assert beside.known_calibration() == found  # another process is there: for a quarter of an hour
     finally:
         beside.close()
     peak = gpu.memory_bytes_per_s
