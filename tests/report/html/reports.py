@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import gzip
+import io
 import json
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import cached_property
 from html.parser import HTMLParser
@@ -13,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.commands import said_by
 from tests.stored import CALIBRATION, GPU, make_benchmark, make_run, make_trial, make_winner
+from tuner.cli import main
 from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Status, Trial, digest
 from tuner.database.database import Database
 from tuner.database.records import Metrics
@@ -173,8 +175,11 @@ class Page(HTMLParser):
         return found or ""
 
 
-def report(capsys: pytest.CaptureFixture[str], db: Path, *options: str) -> Page:
+def report(db: Path, *options: str) -> Page:
     """Return the page that the command writes of a database."""
     path = db.parent / "report.html"
-    assert said_by(capsys, "report", "--db", str(db), "-o", str(path), "--force", *options).code == 0
+    said = io.StringIO()
+    with pytest.raises(SystemExit) as ended, redirect_stdout(said), redirect_stderr(said):
+        main(["report", "--db", str(db), "-o", str(path), "--force", *options])
+    assert ended.value.code == 0, said.getvalue()
     return Page(path)

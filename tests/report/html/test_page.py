@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import said_by
-from tests.report.html.reports import CARD, make_tuned, report, several, tuned
+from tests.report.html.reports import CARD, Page, make_tuned, report, several, tuned
 from tests.stored import make_run, make_trial, make_winner
 from tuner.core.model import Configuration, RunOptions, Status, Trial
 from tuner.database.database import Database
@@ -21,9 +21,23 @@ pytestmark = pytest.mark.usefixtures("forked_children")
 NBSP = "\xa0"
 
 
-def test_values_are_those_of_the_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trials = tuned(tmp_path / "t.db")
-    page = report(capsys, tmp_path / "t.db")
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Trial], Page]:
+    """The trials of a run, and its page."""
+    db = tmp_path_factory.mktemp("one") / "t.db"
+    return tuned(db), report(db)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Page]:
+    """A database of several problems, and the page of all."""
+    db = tmp_path_factory.mktemp("whole") / "t.db"
+    several(db)
+    return db, report(db, "--all")
+
+
+def test_values_are_those_of_the_database(one: tuple[list[Trial], Page]) -> None:
+    trials, page = one
     timed = {trial.number + 1: trial.time_ns for trial in trials if trial.time_ns}
     drawn = page.traces("problem-1-convergence")
     assert dict(zip(drawn["trial"]["x"], drawn["trial"]["y"], strict=True)) == timed
@@ -63,11 +77,8 @@ def test_values_are_those_of_the_database(tmp_path: Path, capsys: pytest.Capture
     assert "it failed" in page.text and "1.200x" in page.text
 
 
-def test_reference_lines_are_where_their_values_are(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trials = tuned(tmp_path / "t.db")
-    page = report(capsys, tmp_path / "t.db")
+def test_reference_lines_are_where_their_values_are(one: tuple[list[Trial], Page]) -> None:
+    trials, page = one
     drawn = page.traces("problem-1-convergence")
     (light,), (default,) = (
         [one for name, one in drawn.items() if name.startswith(which)] for which in ("speed", "def")
@@ -86,9 +97,8 @@ def trials_best(trials: list[Trial]) -> float:
     return min(trial.time_ns for trial in trials if trial.time_ns)
 
 
-def test_each_figure_has_a_place_and_a_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    several(tmp_path / "t.db")
-    page = report(capsys, tmp_path / "t.db", "--all")
+def test_each_figure_has_a_place_and_a_name(whole: tuple[Path, Page]) -> None:
+    _, page = whole
     charts = {a["id"] for _, a in page.elements if a.get("class") == "chart"}
     assert charts == page.data["figures"].keys() and len(charts) > 20
     assert {key.rpartition("-")[2] for key in page.keys("")} == {
@@ -111,23 +121,22 @@ def test_each_figure_has_a_place_and_a_name(tmp_path: Path, capsys: pytest.Captu
     assert len(ids) == len(set(ids))
 
 
-def test_one_page_shows_several_problems_and_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    several(tmp_path / "t.db")
-    whole = report(capsys, tmp_path / "t.db", "--all")
-    names = " ".join(whole.data["figures"]["overview"]["layout"]["yaxis"]["ticktext"]).replace("<br>", " ")
+def test_one_page_shows_several_problems_and_gpus(whole: tuple[Path, Page]) -> None:
+    db, page = whole
+    names = " ".join(page.data["figures"]["overview"]["layout"]["yaxis"]["ticktext"]).replace("<br>", " ")
     assert all(one in names for one in ("(NVIDIA H200)", "(NVIDIA A100)", "gemm ", "vector_add "))
-    assert len(whole.keys("-convergence")) == 3
-    (history,) = whole.keys("-history")
-    assert [one[:12] for one in whole.data["figures"][history]["data"][1]["text"]] == [
+    assert len(page.keys("-convergence")) == 3
+    (history,) = page.keys("-history")
+    assert [one[:12] for one in page.data["figures"][history]["data"][1]["text"]] == [
         "run aaaaaaaa",
         "run dddddddd",
     ]
-    headings = [a["href"] for tag, a in whole.elements if tag == "a" and a.get("class") != "skip"]
+    headings = [a["href"] for tag, a in page.elements if tag == "a" and a.get("class") != "skip"]
     assert headings == ["#problem-1", "#problem-2", "#problem-3"]
-    kernel = report(capsys, tmp_path / "t.db", "--kernel", "vector_add")
+    kernel = report(db, "--kernel", "vector_add")
     assert len(kernel.keys("-convergence")) == 1
     assert "A100" not in kernel.text
-    one = report(capsys, tmp_path / "t.db", "--run", "bb").text.replace(NBSP, " ")
+    one = report(db, "--run", "bb").text.replace(NBSP, " ")
     assert (
         "gemm 4096 x 2048 x 1024 float16" in one
         and ": 995 ns, 1.20x the default" in one
@@ -135,12 +144,12 @@ def test_one_page_shows_several_problems_and_gpus(tmp_path: Path, capsys: pytest
     )
 
 
-def test_a_run_says_where_the_stored_best_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_where_the_stored_best_is(tmp_path: Path) -> None:
     """The overview has the best of all runs, which need not be the one that is shown in detail."""
     tuned(tmp_path / "t.db", make_run("a" * 32, gpu=CARD))
     tuned(tmp_path / "t.db", make_run("b" * 32, gpu=CARD), count=5)
-    assert "995 ns in run aaaaaaaa" in report(capsys, tmp_path / "t.db").text.replace(NBSP, " ")
-    assert " in run " not in report(capsys, tmp_path / "t.db", "--run", "aaaa").text
+    assert "995 ns in run aaaaaaaa" in report(tmp_path / "t.db").text.replace(NBSP, " ")
+    assert " in run " not in report(tmp_path / "t.db", "--run", "aaaa").text
 
 
 def test_what_is_not_the_default_is_marked_and_nothing_is_drawn_of_no_failures(
@@ -159,7 +168,7 @@ def test_what_is_not_the_default_is_marked_and_nothing_is_drawn_of_no_failures(
         str(tmp_path / "t.db"),
     ]
     assert said_by(capsys, *command).code == 0
-    page = report(capsys, tmp_path / "t.db")
+    page = report(tmp_path / "t.db")
     assert "wgmma" in page.text
     marked = [
         attributes
@@ -179,41 +188,33 @@ def test_what_is_not_the_default_is_marked_and_nothing_is_drawn_of_no_failures(
     assert "SMs get none" not in page.text  # its grid leaves four on purpose
     narrow = ["vector_add", "--variant", "vectorized", "--fix", "vector_width=1", *command[2:]]
     assert said_by(capsys, *narrow).code == 0
-    assert "move the same data with 1/4 of the loads" in report(capsys, tmp_path / "t.db").text.replace(
-        NBSP, " "
-    )
+    assert "move the same data with 1/4 of the loads" in report(tmp_path / "t.db").text.replace(NBSP, " ")
 
 
-def test_a_newer_run_of_a_part_of_the_space_does_not_hide_the_search(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_newer_run_of_a_part_of_the_space_does_not_hide_the_search(tmp_path: Path) -> None:
     whole, part = make_run("a" * 32, gpu=CARD), make_run("b" * 32, gpu=CARD)
     tuned(tmp_path / "t.db", replace(whole, options=RunOptions()))
     tuned(tmp_path / "t.db", replace(part, options=RunOptions(fixed={"stages": (2,)})), count=3)
     for options, trials in (("--all",), 60), (("--run", "bb"), 3), ((), 3):
-        page = report(capsys, tmp_path / "t.db", *options)
+        page = report(tmp_path / "t.db", *options)
         assert len(page.columns()["trial"]) == trials
 
 
-def test_benches_of_a_problem_are_beside_its_winner(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_benches_of_a_problem_are_beside_its_winner(tmp_path: Path) -> None:
     several(tmp_path / "t.db")
     with Database.open(tmp_path / "t.db") as database:
         run, bench = database.run("a" * 32), database.benchmarks().rows[0]
         own = replace(bench, id=None, kernel_digest=run.kernel_digest, computation=run.computation)
         torch = replace(own, contestant="torch", configuration=None, time_ns=1125.0, ratio=1.25)
         database.record_benchmark([replace(own, bench="f" * 32), replace(torch, bench="f" * 32)])
-    page = report(capsys, tmp_path / "t.db", "--run", "dd")
+    page = report(tmp_path / "t.db", "--run", "dd")
     bars = page.traces("problem-1-comparison")["bar"]
     (found,) = [i for i, name in enumerate(bars["y"]) if name.endswith("torch")]
     assert bars["x"][found] == 1.25
     assert "1.125 us" in page.text.replace(NBSP, " ")
 
 
-def test_runs_without_a_winner_or_with_a_strange_race_are_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_without_a_winner_or_with_a_strange_race_are_shown(tmp_path: Path) -> None:
     with Database.open(tmp_path / "t.db") as database:
         empty, failed, strange, stopped = (make_run(letter * 32) for letter in "1234")
         for run in (empty, failed, strange, stopped):
@@ -224,22 +225,20 @@ def test_runs_without_a_winner_or_with_a_strange_race_are_shown(
         trial = database.trials(strange.id)[0]
         race = {"medians_ns": 7, "rounds": [], "incumbent": "none", "noise_floor": "high"}
         database.record_winner(strange.id, make_winner(trial, race=race))
-    without = report(capsys, tmp_path / "t.db", "--run", "1")
+    without = report(tmp_path / "t.db", "--run", "1")
     assert without.data["figures"] == {} and "no configuration was verified" in without.text
-    before_the_race = report(capsys, tmp_path / "t.db", "--run", "4").text
+    before_the_race = report(tmp_path / "t.db", "--run", "4").text
     assert "no configuration was verified" not in before_the_race and "fastest trial" in before_the_race
-    hung = report(capsys, tmp_path / "t.db", "--run", "2")
+    hung = report(tmp_path / "t.db", "--run", "2")
     assert hung.keys("") == ["problem-1-outcomes"] and hung.traces("problem-1-outcomes")["bar"]["y"] == [
         "hang"
     ]
-    assert report(capsys, tmp_path / "t.db", "--run", "3").traces("problem-1-comparison")["bar"]["y"] == [
+    assert report(tmp_path / "t.db", "--run", "3").traces("problem-1-comparison")["bar"]["y"] == [
         "the winner: the default"
     ]
 
 
-def test_the_page_says_of_what_the_race_spoke_and_why_the_fastest_did_not_win(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_page_says_of_what_the_race_spoke_and_why_the_fastest_did_not_win(tmp_path: Path) -> None:
     slower = {"rounds": 16, "verdict": "slower", "behind": 1.0174}
     races = {
         "a": {"rounds": 16, "verdict": "faster", "behind": 1.0},
@@ -256,9 +255,7 @@ def test_the_page_says_of_what_the_race_spoke_and_why_the_fastest_did_not_win(
             )
             database.record_winner(run.id, make_winner(trial, race=race))
             database.finish_run(run.id, "finished")
-    said = {
-        letter: report(capsys, tmp_path / "t.db", "--run", letter).text.replace(NBSP, " ") for letter in races
-    }
+    said = {letter: report(tmp_path / "t.db", "--run", letter).text.replace(NBSP, " ") for letter in races}
     assert "16 rounds: the winner is faster than every other finalist" in said["a"]
     assert "fastest finalist" not in said["a"]
     assert "also fast with warm caches: 1.74 % behind the fastest finalist cold" in said["b"]
@@ -267,9 +264,7 @@ def test_the_page_says_of_what_the_race_spoke_and_why_the_fastest_did_not_win(
     assert "100 % is 500 ns, the least time that the hardware allows" in said["a"]
 
 
-def test_parameters_are_ranked_and_those_of_very_many_values_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parameters_are_ranked_and_those_of_very_many_values_left_out(tmp_path: Path) -> None:
     """Block decides the time most, then stages; of unroll it is the noise alone."""
     run = make_run("a" * 32, gpu=CARD)
     with Database.open(tmp_path / "t.db") as database:
@@ -281,7 +276,7 @@ def test_parameters_are_ranked_and_those_of_very_many_values_left_out(
                 number * 7 // 5 % 4
             ]  # a script would round them
             database.record(run.id, replace(trial, configuration=Configuration.of("tiled", values)))
-    page = report(capsys, tmp_path / "t.db")
+    page = report(tmp_path / "t.db")
     ranked = page.traces("problem-1-importance")["Objective Value"]
     assert ranked["y"][-1] == "block" and set(ranked["y"]) == {"block", "stages", "unroll", "kind", "huge"}
     assert sum(ranked["x"]) == pytest.approx(1)

@@ -46,10 +46,10 @@ def texts(value: object) -> Iterator[str]:
 OWN_MARKUP = re.compile(r"<extra></extra>|<br>")
 
 
-def test_names_of_others_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_others_stay_text(tmp_path: Path) -> None:
     hostile(tmp_path / "t.db")
     for options in ((), ("--all",)):
-        page = report(capsys, tmp_path / "t.db", *options)
+        page = report(tmp_path / "t.db", *options)
         assert {tag for tag, _ in page.elements} <= ELEMENTS
         assert len(page.scripts) == 3
         assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
@@ -62,11 +62,9 @@ def test_names_of_others_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture
         assert not [text for text in drawn if re.search("[<>]", re.sub("speedup|-> ", "", text))]
 
 
-def test_the_policy_names_what_is_there_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_policy_names_what_is_there_and_nothing_else(tmp_path: Path) -> None:
     tuned(tmp_path / "t.db", count=20)
-    page = report(capsys, tmp_path / "t.db")
+    page = report(tmp_path / "t.db")
 
     def digest(text: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -80,9 +78,7 @@ def test_the_policy_names_what_is_there_and_nothing_else(
     assert not [a for _, a in page.elements if not a.get("href", "#").startswith("#")]  # type: ignore[union-attr]
 
 
-def test_numbers_that_cannot_be_are_left_out_and_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_that_cannot_be_are_left_out_and_named(tmp_path: Path) -> None:
     odd = (1e-300, 1e-310, 5e-324, 1e308)
     with Database.open(tmp_path / "t.db") as database:
         for letter, number in zip("abcd", odd, strict=True):
@@ -100,7 +96,7 @@ def test_numbers_that_cannot_be_are_left_out_and_named(
             winner = make_winner(stored[5], **{"race": race, **changes.get(letter, {})})
             database.record_winner(run.id, winner)
     for letter in "abcd":
-        page = report(capsys, tmp_path / "t.db", "--run", letter)
+        page = report(tmp_path / "t.db", "--run", letter)
         assert len(page.traces("problem-1-convergence")["trial"]["y"]) == 27
         assert max(page.traces("problem-1-convergence")["trial"]["y"]) < 1e4
         assert page.text.count("numbers that cannot be") >= 3
@@ -114,7 +110,7 @@ def test_damaged_rows_are_left_out_and_named(tmp_path: Path, capsys: pytest.Capt
             "UPDATE trials SET error = 'changed' WHERE run_id LIKE 'd%' AND number = 3"
         )
         database.connection.execute("UPDATE runs SET seed = 99 WHERE id LIKE 'b%'")
-    page = report(capsys, tmp_path / "t.db", "--all")
+    page = report(tmp_path / "t.db", "--all")
     assert len(page.keys("-convergence")) == 2
     assert len(page.columns()["trial"]) == 59
     assert "does not fit its content" in page.text
@@ -122,11 +118,11 @@ def test_damaged_rows_are_left_out_and_named(tmp_path: Path, capsys: pytest.Capt
     assert_refused(said_by(capsys, *to, "--run", "bb"), 1, "damaged")
 
 
-def test_more_problems_than_there_is_room_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_problems_than_there_is_room_for(tmp_path: Path) -> None:
     for number in range(MOST_DETAILED + 2):
         problem = replace(make_run().problem, sizes={"m": number + 1, "n": 1, "k": 1})
         tuned(tmp_path / "t.db", make_run(f"{number:032x}", problem), count=4)
-    page = report(capsys, tmp_path / "t.db", "--all")
+    page = report(tmp_path / "t.db", "--all")
     assert len(page.traces("overview")["scatter"]["x"]) == MOST_DETAILED + 2
     assert len(page.keys("-convergence")) == MOST_DETAILED
     assert "2 more problems" in page.text
