@@ -255,3 +255,30 @@ def test_macros_of_a_build_are_no_parameters_and_whole_numbers_have_whole_values
     data, _ = init(capsys, text)
     assert [*data["variants"]["main"]["parameters"]] == ["block_size"]
     assert data["scalars"]["value"]["value"] == 1
+
+
+def test_arrays_of_the_code_limit_a_block(capsys: pytest.CaptureFixture[str]) -> None:
+    """But not where a comparison leaves threads out, nor for what another index has."""
+    text = """
+    #define WARPS 16
+    __global__ void blur(const float* x, float* y, int w, int h) {
+        extern __shared__ float rows[];
+        __shared__ float tile[10][200], first[4], of_warp[WARPS];
+        int tx = threadIdx.x, ty = threadIdx.y, c = blockIdx.x * blockDim.x + tx, r = blockIdx.y * blockDim.y + ty;
+        if (c >= w || r >= h) return;
+        tile[ty + 2][2 * tx] = x[r * w + c];
+        if (tx < 4) first[tx] = 0;
+        if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = 1;
+        rows[tx] = tile[ty + 2][2 * tx];
+        y[r * w + c] = rows[tx];
+    }
+    void run(const float* x, float* y, int w, int h) {
+        blur<<<dim3((w + 31) / 32, (h + 15) / 16), dim3(32, 16), w * sizeof(float)>>>(x, y, w, h);
+    }
+    """
+    data, _ = init(capsys, text)
+    constraints = data["variants"]["main"]["constraints"]
+    room = {why: what for why, what in constraints.items() if "have room" in why}
+    assert room == {"arrays of the code have room for 8 threads along y": "block_y <= 8"}
+    assert data["variants"]["main"]["parameters"]["block_y"]["default"] == 8
+    assert data["problem"]["sizes"]["w"] == 1024 and launch(data)["shared_bytes"] == "w * 4"

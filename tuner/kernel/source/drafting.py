@@ -12,7 +12,7 @@ from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
 from tuner.kernel.source.allocated import with_allocations
 from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
 from tuner.kernel.source.expressions import sum_of
-from tuner.kernel.source.extents import limits, of_one_block, row_lengths, unbounded
+from tuner.kernel.source.extents import limits, of_one_block, row_lengths, threads_kept, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
@@ -25,6 +25,8 @@ from tuner.kernel.toml.table import is_name
 
 DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
 """The default of sizes, by how many of them the largest tensor has; of more, 64."""
+SHARED_SIZE = 1024
+"""The default of a size of which a block keeps all in shared memory."""
 MOST_BLOCKS = 2**15
 """The default of a size of which each is a block along y or z: a grid has 65535."""
 PAIRS_SIZE = 2**14
@@ -90,6 +92,11 @@ def draft_of(
         if axis or len(large) > 1:
             usual = DEFAULT_SIZES.get(len(large), 64) if len(large) > 1 else MOST_BLOCKS
             names.sizes |= dict.fromkeys(large, usual)
+    shared = launch.shared_bytes if isinstance(launch.shared_bytes, str) else ""
+    for name in {*re.findall(r"\w+", shared)} & {
+        name for name, one in names.sizes.items() if one in DEFAULT_SIZES.values()
+    }:
+        names.sizes[name] = SHARED_SIZE
     for name in guess.turns:
         tensors[name] = replace(tensors[name], role="inout")
     block = launch.block.value if isinstance(launch.block, Given) else launch.block
@@ -113,6 +120,14 @@ def draft_of(
         constraints["a block has at most 1024 threads"] = f"{threads} <= 1024"
     if shared := guess.static_shared({name: max(map(int, one.values)) for name, one in parameters.items()}):
         constraints["static shared memory has at most 48 KiB"] = f"{shared} <= {48 * 1024}"
+    for along, room in threads_kept(use).items():
+        one = [*block, "", ""][AXES.index(along)]
+        if one in parameters and room < max(values := [*map(int, parameters[one].values)]):
+            constraints[f"arrays of the code have room for {room} threads along {along}"] = f"{one} <= {room}"
+            usual = min(
+                int(parameters[one].default or 1), max(least for least in (1, *values) if least <= room)
+            )
+            parameters[one] = replace(parameters[one], default=usual)
     reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024, shared)
     written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
     used = re.findall(r"\w+", str([tensors, launch, constraints, names.scalars]))

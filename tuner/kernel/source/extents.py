@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tuner.kernel.draft import Given
-from tuner.kernel.source.expressions import Product, Sum, names_of, sum_of
+from tuner.kernel.source.expressions import Product, Sum, names_of, python_of, sum_of
 from tuner.kernel.source.names import SourceNames, is_stride
-from tuner.kernel.source.tree import names_in, text_of, walk
+from tuner.kernel.source.tree import extents_of, name_node, names_in, text_of, walk
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 
 if TYPE_CHECKING:
@@ -192,6 +192,50 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
     return found
 
 
+def threads_kept(use: CodeUse) -> dict[str, int]:
+    """Return the most threads along an axis for which the code's own arrays have room: 256 of ``s[threadIdx.x]``.
+
+    What a comparison with the thread's number leaves out does not count.
+    """
+    most: dict[str, int] = {}
+    extents = {
+        text_of(name): [use.sum(extent) for extent in extents_of(declarator)]
+        for one in walk(use.body, "declaration")
+        for declarator in one.children_by_field_name("declarator")
+        if (name := name_node(declarator)) is not None
+    }
+    threads = {name: sum_of(tree, use.first) for name, tree in use.begins.items()}
+    for one in walk(use.body, "subscript_expression"):
+        array: Node = one
+        indices: list[Node] = []
+        while array.type == "subscript_expression":
+            array, indices = array.named_children[0], [array.named_children[-1], *indices]
+        for extent, index in zip(extents.get(text_of(array), ()), indices, strict=False):
+            terms = sum_of(python_of(index), use.first) or {}
+            names = [product for product in terms if product]
+            number = (
+                re.fullmatch(r"\(?threadIdx_([xyz])(?: // (\d+)\))?", names[0][0])
+                if len(names) == 1
+                else None
+            )
+            if not number or terms[names[0]] != 1 or extent is None or set(extent) != {()}:
+                continue
+            own = {f"threadIdx_{number[1]}", *(name for name, of in threads.items() if of == {names[0]: 1})}
+            if len(names[0]) == 1 and not own.intersection(_compared_around(one)):
+                room = (extent[()] - terms.get((), 0)) * int(number[2] or 1)
+                most[number[1]] = min(room, most.get(number[1], room))
+    return most
+
+
+def _compared_around(node: Node) -> Iterator[str]:
+    """Yield the names in comparisons that decide whether code is run, with ``_`` for the point."""
+    while (around := node.parent) is not None:
+        test = around.child_by_field_name("condition")
+        if test is not None and test != node and re.search("[<>]", text_of(test)):
+            yield from re.findall(r"\w+", text_of(test).replace("threadIdx.", "threadIdx_"))
+        node = around
+
+
 def _kept(use: CodeUse) -> Iterator[tuple[str, int]]:
     """Yield variables by themselves that are indices of the code's own arrays, with the arrays' extents."""
     extents = {
@@ -225,9 +269,11 @@ def values_asked(use: CodeUse, name: str, *, whole: bool) -> str:
         ):
             return "the code divides by its elements: is its init right?"
     for one in walk(use.body, "call_expression"):
-        if re.fullmatch(r"(std::)?(__)?(r?sqrt|log|log2|log10|acos|asin)f?", text_of(one.children[0])):
-            of = [*_values_in(one.children[-1])]
-            if len(of) == 1 and of[0] in held:
+        if re.fullmatch(r"(std::)?(__)?(r?sqrt|log|log2|log10|acos|asin|pow)f?", text_of(one.children[0])):
+            given = one.children[-1].named_children
+            of = [*_values_in(given[0])] if given else []
+            square = len(given) > 1 and re.fullmatch(r"-?\d+(\.0*)?[fF]?", text_of(given[1]))
+            if len(of) == 1 and of[0] in held and not square:
                 return "the code takes a root or logarithm of its elements: is its init right?"
     return ""
 
