@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from tests.expressions.random_expressions import OF, in_float32, inputs, random_expressions, worst_ratio
-from tuner.expressions import magnitudes
+from tuner.expressions import array_magnitudes, magnitudes
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import FUNCTIONS, parse_element
 from tuner.kernel.reference import UNIT_ROUNDOFF, tolerance
@@ -117,3 +119,33 @@ def test_where_float32_has_no_digits_left_any_result_is_allowed() -> None:
 def test_unit_roundoff_is_that_of_the_reference() -> None:
     assert UNIT_ROUNDOFF["float32"] == magnitudes.UNIT
     assert set(FUNCTIONS) - {"where"} <= set(magnitudes.NUMPY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "exp(x - max(x, axis=1, keepdims=True)) / sum(exp(x - max(x, axis=1, keepdims=True)), axis=1, keepdims=True)",
+        "tanh(x) * row + 2 / x",
+        "x ** 2 - row * abs(x)",
+    ],
+)
+def test_threads_compute_what_one_does(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.random.default_rng(0)
+    names = {"x": numbers.standard_normal((37, 5)), "row": numbers.standard_normal(5)}
+    alone = ArrayExpression(text).evaluate(names)
+    monkeypatch.setattr(array_magnitudes, "PART_ELEMENTS", 20)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4))
+    together = ArrayExpression(text).evaluate(names)
+    assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+def test_what_stands_twice_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    applied, seen = magnitudes.applied, list[str]()
+
+    def counted(name: str, *rest: Any) -> Any:
+        seen.append(name)
+        return applied(name, *rest)
+
+    monkeypatch.setattr(magnitudes, "applied", counted)
+    ArrayExpression("exp(x - 1) / sum(exp(x - 1)) + exp(x)").evaluate({"x": np.ones(3)})
+    assert seen == ["exp", "exp"]

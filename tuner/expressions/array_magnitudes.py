@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import math
 import operator
+import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +28,8 @@ EXACT = ("abs", "maximum", "minimum")
 """Element-wise functions whose result is an integer where the arguments are."""
 OF_COMPLEX = ("abs", "exp", "log", "sqrt")
 """Those whose rule for magnitudes is true of complex numbers, too."""
+PART_ELEMENTS = 1 << 20
+"""A thread computes so many at least: some milliseconds."""
 
 
 class BeyondIntegersError(ExpressionError):
@@ -54,6 +58,7 @@ class WithMagnitudes(Plain):
         largest: float = math.inf,
     ) -> None:
         super().__init__(text, names)
+        self._known: dict[str, Sized] = {}
         self._exactly, self._word, self._largest = whole, word, largest
 
     def run(self, node: ast.expr) -> Any:
@@ -62,7 +67,12 @@ class WithMagnitudes(Plain):
         Raises:
             ExpressionError: also where it has a float that is too large.
         """
+        text = ast.unparse(node) if isinstance(node, ast.Call | ast.BinOp) else ""
+        if text in self._known:
+            return self._known[text]
         sized = super().run(node)
+        if text and self._text.count(text) > 1:  # as in exp(x) / sum(exp(x), axis=1, keepdims=True)
+            self._known[text] = sized
         if (
             self._largest < math.inf
             and not isinstance(node, ast.Name)
@@ -165,7 +175,7 @@ class WithMagnitudes(Plain):
             a, b = self.floating(a, sign), self.floating(b, sign)
         a, b = self._alike(sign, a, b)
         if not isinstance(op, ast.MatMult):
-            return magnitudes.combined(op, a, b, NUMPY)
+            return _in_parts(lambda left, right: magnitudes.combined(op, left, right, NUMPY), a, b)
         operations = a.operations + b.operations + 2.0 * (np.shape(a.value)[-1] if np.ndim(a.value) else 1)
         magnitude = a.magnitude @ b.magnitude
         if _is_whole(a.value) and (magnitude <= FLOAT64_INTEGERS).all():
@@ -201,7 +211,7 @@ class WithMagnitudes(Plain):
             arguments = tuple(self._settled(argument, name) for argument in self._alike(name, *arguments))
         else:
             arguments = tuple(self.floating(argument, name) for argument in arguments)
-        return magnitudes.applied(name, arguments, NUMPY)
+        return _in_parts(lambda *parts: magnitudes.applied(name, parts, NUMPY), *arguments)
 
     def _moved(self, run: Callable[..., Any], arrays: list[Sized]) -> Sized:
         arrays = self._alike("a function of several arrays", *arrays)
@@ -238,6 +248,32 @@ class WithMagnitudes(Plain):
         # Rounding may change which element is the largest, but its value by no more than the largest error.
         magnitude = np.abs(value) if a.exact else FUNCTIONS["max"].run(spread, **arguments)
         return Sized(value, magnitude, a.exact, a.operations)
+
+
+def _in_parts(function: Callable[..., Sized], *arguments: Sized) -> Sized:
+    """Return an element-wise function of numbers; of large arrays in threads, each for some of the first axis."""
+    shape = np.broadcast_shapes(*(np.shape(a.value) for a in arguments))
+    count = min(len(os.sched_getaffinity(0)), math.prod(shape) // PART_ELEMENTS, *shape[:1])
+    if count < 2:
+        return function(*arguments)
+    ends = [shape[0] * part // count for part in range(count + 1)]
+
+    def part(low: int, high: int) -> Sized:
+        def cut(array: Any) -> Any:
+            whole = np.ndim(array) < len(shape) or np.shape(array)[0] == 1
+            return array if whole else array[low:high]
+
+        with np.errstate(all="ignore"):  # which each thread has for itself
+            return function(*(replace(a, value=cut(a.value), magnitude=cut(a.magnitude)) for a in arguments))
+
+    with ThreadPoolExecutor(count) as threads:
+        parts = [*threads.map(part, ends[:-1], ends[1:])]
+    magnitudes_of = [np.broadcast_to(one.magnitude, np.shape(one.value)) for one in parts]
+    return replace(
+        parts[0],
+        value=np.concatenate([one.value for one in parts]),
+        magnitude=np.concatenate(magnitudes_of),
+    )
 
 
 def _is_whole(value: Any) -> bool:
