@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import said_by
+from tests.report.html import reports
 from tests.report.html.reports import CARD, Page, make_tuned, report, several, tuned
 from tests.stored import make_run, make_trial, make_winner
 from tuner.core.model import Configuration, RunOptions, Status, Trial
@@ -95,6 +96,21 @@ def test_reference_lines_are_where_their_values_are(one: tuple[list[Trial], Page
 
 def trials_best(trials: list[Trial]) -> float:
     return min(trial.time_ns for trial in trials if trial.time_ns)
+
+
+def test_trials_that_are_far_slower_do_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def far(number: int, seed: int = 0, status: Status = Status.OK) -> Trial:
+        trial = make_tuned(number, seed, status)
+        return replace(trial, time_ns=200 * (trial.time_ns or 0.0)) if number % 10 == 5 else trial
+
+    monkeypatch.setattr(reports, "make_tuned", far)
+    tuned(tmp_path / "t.db")
+    page = report(tmp_path / "t.db")
+    times = page.traces("problem-1-convergence")["trial"]["y"]
+    _, end = page.data["figures"]["problem-1-convergence"]["layout"]["yaxis"]["range"]
+    assert max(times) > 100 * min(times) and 10**end < max(times) / 2
 
 
 def test_each_figure_has_a_place_and_a_name(whole: tuple[Path, Page]) -> None:
