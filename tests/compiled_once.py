@@ -176,32 +176,33 @@ def run_once(
     """Run a compiler in a folder; what it says, and the file that it writes there, are kept for the same sources.
 
     Args:
-        command: of which paths in the folder are relative.
+        command: of which paths in the folder are relative; its words that are programs are told by their files' times.
         folder: all that lies in it may be read.
         reads: other folders of headers that it may read, beside those of an installation.
         output: the file.
     """
     words = list(map(str, command))
-    compiler = Path(shutil.which(words[0]) or words[0]).resolve()
+    tools = [Path(found).resolve() for word in words if (found := shutil.which(word))]
     files = sorted(path for each in (folder, *reads) for path in each.rglob("*") if path.is_file())
     parts = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-    status = compiler.stat()
-    key = _key(str(compiler), str(status.st_size), str(status.st_mtime), *(w.replace(str(folder), ".") for w in words),
-               *(file.name for file in files), *parts)  # fmt: skip
+    versions = [f"{tool} {tool.stat().st_size} {tool.stat().st_mtime}" for tool in tools]
+    relative = [word.replace(str(folder), ".") for word in words]
+    key = _key(*versions, *relative, *(file.name for file in files), *parts)
 
     def run() -> bytes:
-        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-        made = folder / output
-        written = made.read_bytes() if output and made.is_file() else b""
-        return msgspec.msgpack.encode((done.returncode, done.stdout, done.stderr, written))
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+        written = (folder / output).read_bytes() if output else b""
+        return msgspec.msgpack.encode((done.stdout, done.stderr, written))
 
-    code, said, complained, written = msgspec.msgpack.decode(
-        _kept(key, run), type=tuple[int, str, str, bytes]
-    )
+    try:
+        data = _kept(key, run)
+    except subprocess.CalledProcessError as error:  # which may be of this time alone
+        return subprocess.CompletedProcess(words, error.returncode, error.stdout, error.stderr)
+    said, complained, written = msgspec.msgpack.decode(data, type=tuple[str, str, bytes])
     if written:
         (folder / output).write_bytes(written)
         (folder / output).chmod(0o755)
-    return subprocess.CompletedProcess(words, code, said, complained)
+    return subprocess.CompletedProcess(words, 0, said, complained)
 
 
 def _read(file: Path, folders: list[Path], read: dict[str, str]) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.compiled_once import run_once
 from tests.cpp_interface import ROOT, STRICT, program_output
 from tests.runtime.manifests import product_manifest, write_bundle
 from tuner.winners.bundle import bundle_files
@@ -35,17 +35,14 @@ def test_every_problem_has_a_line_of_times(tmp_path: Path) -> None:
     not (shutil.which("cmake") and shutil.which("nvcc")), reason="needs CMake and the toolkit"
 )
 def test_the_example_builds_with_cmake_and_a_bundle_that_was_moved(tmp_path: Path) -> None:
-    source, build = ROOT / "docs" / "examples" / "cpp", tmp_path / "build"
-    bundle = tmp_path / "gemm_bundle"
+    shutil.copytree(ROOT / "docs" / "examples" / "cpp", tmp_path / "source")
     write_folder(
         tmp_path / "made", bundle_files({**product_manifest(), "kernel": "gemm"}, {}, {}), force=False
     )
-    (tmp_path / "made").rename(bundle)
-    flags = f"-DCMAKE_CXX_FLAGS={' '.join(STRICT[1:])}"
-    for command in (
-        ["cmake", "-S", source, "-B", build, f"-DCMAKE_PREFIX_PATH={bundle}", flags],
-        ["cmake", "--build", build],
-    ):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert (build / "product").is_file()
+    (tmp_path / "made").rename(tmp_path / "gemm_bundle")
+    (tmp_path / "build").mkdir()
+    steps = 'cmake -S source -B build -DCMAKE_PREFIX_PATH=$PWD/gemm_bundle -DCMAKE_CXX_FLAGS="$3" && cmake --build build'
+    flags, tools = " ".join(STRICT[1:]), [str(shutil.which(name)) for name in ("cmake", "g++", "nvcc")]
+    done = run_once("sh", "-c", steps, *tools, flags, folder=tmp_path, output="build/product")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert (tmp_path / "build" / "product").is_file()
