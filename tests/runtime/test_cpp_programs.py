@@ -41,7 +41,8 @@ def test_the_example_builds_with_cmake_and_a_bundle_that_was_moved(tmp_path: Pat
     )
     (tmp_path / "made").rename(tmp_path / "gemm_bundle")
     (tmp_path / "build").mkdir()
-    steps = 'cmake -S source -B build -DCMAKE_PREFIX_PATH=$PWD/gemm_bundle -DCMAKE_CXX_FLAGS="$3" && cmake --build build'
+    steps = 'cmake -S source -B build -DCMAKE_PREFIX_PATH="$PWD/gemm_bundle" -DCMAKE_CXX_FLAGS="$3"'
+    steps += " && cmake --build build"
     flags, tools = " ".join(STRICT[1:]), [str(shutil.which(name)) for name in ("cmake", "g++", "nvcc")]
     done = run_once("sh", "-c", steps, *tools, flags, folder=tmp_path, output="build/product")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
