@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.runtime.torch_operators import CASES, LAYOUTS, assert_like, operation_of, randn
+from tests.runtime.torch_operators import CASES, LAYOUTS, as_gpu, assert_like, operation_of, randn  # noqa: F401 - a fixture
 
 torch = pytest.importorskip("torch")
 
@@ -17,13 +17,6 @@ from tests.torch_on_cpu import OnCpu, on_cpu  # noqa: E402
 from tuner.core.errors import CallError  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-
-@pytest.fixture(autouse=True)
-def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    cpu.pose_as_gpu(monkeypatch)
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,15 @@ torch = pytest.importorskip("torch")
 from tests import torch_on_cpu as cpu  # noqa: E402 - it needs torch
 from tests.torch_cases import OperatorCase, cases, with_gradients  # noqa: E402
 from tests.torch_on_cpu import OnCpu, on_cpu  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def as_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The CPU poses as a GPU, in each file that imports this; what a test has compiled is forgotten."""
+    cpu.pose_as_gpu(monkeypatch)
+    yield
+    torch._dynamo.reset()
+
 
 LAYOUTS = ("nn", "nt", "tn", "tt")
 
