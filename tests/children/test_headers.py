@@ -10,7 +10,8 @@ from tuner.children.nvrtc import SourceRejected, compile_options, compile_source
 
 KERNEL = 'extern "C" __global__ void k(float* x, int n) {\n%s\n}\n'
 NAMES = """
-    uint a = 1; ushort b = UINT8_MAX; uint32_t c = UINT_MAX; std::int64_t d = LLONG_MIN; uintptr_t e = (uintptr_t)x;
+    uint a = UINT8_C(1);
+    ushort b = UINT8_MAX; uint32_t c = UINT_MAX; std::int64_t d = LLONG_MIN; uintptr_t e = (uintptr_t)x;
     constexpr float inf = INFINITY;
     x[0] = -inf + FLT_MAX + float(M_PI) + a + b + c + d + e + RAND_MAX + SIZE_MAX + (isnan(NAN) ? DBL_MAX : HUGE_VAL);
     static_assert(sizeof(uint64_t) == 8 && INT_MIN < INT_MAX && INT64_MIN < 0 && UINT64_MAX == ULLONG_MAX);

@@ -282,3 +282,21 @@ def test_arrays_of_the_code_limit_a_block(capsys: pytest.CaptureFixture[str]) ->
     assert room == {"arrays of the code have room for 8 threads along y": "block_y <= 8"}
     assert data["variants"]["main"]["parameters"]["block_y"]["default"] == 8
     assert data["problem"]["sizes"]["w"] == 1024 and launch(data)["shared_bytes"] == "w * 4"
+
+
+def test_sizes_of_shared_memory_and_exponents_begin_small(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """
+        __global__ void walk(const float* x, float* y, int log2n, int rows, int columns) {
+            extern __shared__ float kept[];
+            const int n = 1 << log2n;
+            for (int i = threadIdx.x; i < n; i += blockDim.x) y[blockIdx.x * n + i] = x[i] + kept[i % (rows * columns)];
+        }
+        void run(const float* x, float* y, int log2n, int rows, int columns) {
+            walk<<<rows, 256, rows * columns * sizeof(float)>>>(x, y, log2n, rows, columns);
+        }
+        """,
+    )
+    sizes = data["problem"]["sizes"]
+    assert sizes["log2n"] <= 12 and 4 * sizes["rows"] * sizes["columns"] <= 48 * 1024

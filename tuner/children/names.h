@@ -100,6 +100,10 @@ typedef unsigned long long uintmax_t;
 #define INTPTR_MAX 0x7fffffffffffffffLL
 #define UINTPTR_MAX 0xffffffffffffffffULL
 #define PTRDIFF_MAX 0x7fffffffffffffffLL
+#define INT8_C(x) x
+#define UINT8_C(x) x
+#define INT16_C(x) x
+#define UINT16_C(x) x
 #define INT32_C(x) x
 #define UINT32_C(x) x##U
 #define INT64_C(x) x##LL

@@ -25,6 +25,8 @@ from tuner.kernel.toml.table import is_name
 
 DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
 """The default of sizes, by how many of them the largest tensor has; of more, 64."""
+EXPONENT = 10
+"""The default of a size that is an exponent: an array has 2 to the power of it."""
 SHARED_SIZE = 1024
 """The default of a size of which a block keeps all in shared memory."""
 MOST_BLOCKS = 2**15
@@ -93,10 +95,12 @@ def draft_of(
             usual = DEFAULT_SIZES.get(len(large), 64) if len(large) > 1 else MOST_BLOCKS
             names.sizes |= dict.fromkeys(large, usual)
     shared = launch.shared_bytes if isinstance(launch.shared_bytes, str) else ""
-    for name in {*re.findall(r"\w+", shared)} & {
-        name for name, one in names.sizes.items() if one in DEFAULT_SIZES.values()
-    }:
-        names.sizes[name] = SHARED_SIZE
+    by_default = {name for name, one in names.sizes.items() if one in (*DEFAULT_SIZES.values(), PRODUCT_SIZE)}
+    kept = names.sizes.keys() & re.findall(r"\w+", shared)
+    names.sizes |= dict.fromkeys(by_default & kept, SHARED_SIZE if len(kept) == 1 else UNSEEN)
+    names.sizes |= dict.fromkeys(
+        by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", str(tensors))), EXPONENT
+    )
     for name in guess.turns:
         tensors[name] = replace(tensors[name], role="inout")
     block = launch.block.value if isinstance(launch.block, Given) else launch.block
