@@ -238,10 +238,10 @@ def compile_template(
     environment: templates._Sandbox, source: Any, name: str | None = None, filename: str | None = None
 ) -> Any:
     """Compile a template as Jinja does; the code of the package's own is kept: gemm's take 0.2 s a process."""
-    if filename is None or not isinstance(source, str) or not filename.startswith(OWN):
+    kept = filename is not None and isinstance(source, str) and filename.startswith(OWN)
+    if not kept or environment.extensions:  # which remember what they have compiled
         return _compile_template(environment, source, name, filename)
-    marked = ",".join(environment.extensions)
-    key = _key(sys.version, jinja2.__version__, marked, str(name), filename, source)
+    key = _key(sys.version, jinja2.__version__, str(name), str(filename), source)
     if key not in _templates:
         code = _kept(key, lambda: marshal.dumps(_compile_template(environment, source, name, filename)))
         _templates[key] = marshal.loads(code)

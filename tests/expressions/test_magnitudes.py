@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.expressions.random_expressions import OF, in_float32, inputs, random_expressions, worst_ratio
-from tuner.expressions import array_magnitudes, magnitudes
+from tuner.expressions import magnitudes, row_blocks
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.elementwise import FUNCTIONS, parse_element
 from tuner.kernel.reference import UNIT_ROUNDOFF, tolerance
@@ -121,22 +121,41 @@ def test_unit_roundoff_is_that_of_the_reference() -> None:
     assert set(FUNCTIONS) - {"where"} <= set(magnitudes.NUMPY)
 
 
+ROWS = {"x": (37, 5), "y": (37, 5), "row": (5,), "one": (1, 5)}
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "apart"),
     [
-        "exp(x - max(x, axis=1, keepdims=True)) / sum(exp(x - max(x, axis=1, keepdims=True)), axis=1, keepdims=True)",
-        "tanh(x) * row + 2 / x",
-        "x ** 2 - row * abs(x)",
+        ("exp(x - max(x, axis=1, keepdims=True)) / sum(exp(x), axis=-1, keepdims=True)", True),
+        ("where(x > row, tanh(y) * one, -2 / x)", True),
+        ("sum(x * y, axis=1)", True),
+        ("cumsum(x ** 2, axis=1)", True),
+        ("x - mean(x, axis=0, keepdims=True)", False),
+        ("x - mean(x)", False),
+        ("cumsum(x, axis=0)", False),
+        ("max(x, axis=1) + row[0]", False),
+        ("roll(x, 1, axis=0) * y", False),
+        ("x @ transpose(y)", False),
     ],
 )
-def test_threads_compute_what_one_does(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_computed_in_blocks_where_each_stands_alone(
+    text: str, apart: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     numbers = np.random.default_rng(0)
-    names = {"x": numbers.standard_normal((37, 5)), "row": numbers.standard_normal(5)}
-    alone = ArrayExpression(text).evaluate(names)
-    monkeypatch.setattr(array_magnitudes, "PART_ELEMENTS", 20)
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(4))
-    together = ArrayExpression(text).evaluate(names)
-    assert all(np.array_equal(one, other) for one, other in zip(alone, together, strict=True))
+    names = {name: numbers.standard_normal(shape) for name, shape in ROWS.items()}
+    whole, looked = ArrayExpression(text).evaluate(names), list[int]()
+    monkeypatch.setattr(row_blocks, "BLOCK_ELEMENTS", 20)
+    evaluate = ArrayExpression._evaluate
+
+    def counted(self: Any, some: Any, **limits: Any) -> Any:
+        looked.append(len(some["x"]))
+        return evaluate(self, some, **limits)
+
+    monkeypatch.setattr(ArrayExpression, "_evaluate", counted)
+    value, magnitude = ArrayExpression(text).evaluate(names)
+    assert (max(looked) < 37) is apart
+    assert np.array_equal(value, whole[0]) and np.array_equal(magnitude, whole[1])
 
 
 def test_what_stands_twice_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from tuner.expressions.array_magnitudes import (
     WithMagnitudes,
 )
 from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown, unparse
+from tuner.expressions.row_blocks import in_blocks
 
 Array = npt.NDArray[np.float64]
 
@@ -129,6 +130,15 @@ class ArrayExpression:
         Raises:
             ExpressionError: it has no value, or none that is exact where integers are wanted.
         """
+
+        def evaluate(some: Mapping[str, Any]) -> tuple[npt.NDArray[Any], Array]:
+            return self._evaluate(some, whole=whole, word=word, largest=largest)
+
+        return in_blocks(self._body, names, evaluate)
+
+    def _evaluate(
+        self, names: Mapping[str, Any], *, whole: bool, word: float, largest: float
+    ) -> tuple[npt.NDArray[Any], Array]:
         try:
             sized = self._sized(names, whole=whole, word=word, largest=largest)
         except BeyondIntegersError:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +26,6 @@ EXACT = ("abs", "maximum", "minimum")
 """Element-wise functions whose result is an integer where the arguments are."""
 OF_COMPLEX = ("abs", "exp", "log", "sqrt")
 """Those whose rule for magnitudes is true of complex numbers, too."""
-PART_ELEMENTS = 1 << 20
-"""A thread computes so many at least: some milliseconds."""
 
 
 class BeyondIntegersError(ExpressionError):
@@ -175,7 +171,7 @@ class WithMagnitudes(Plain):
             a, b = self.floating(a, sign), self.floating(b, sign)
         a, b = self._alike(sign, a, b)
         if not isinstance(op, ast.MatMult):
-            return _in_parts(lambda left, right: magnitudes.combined(op, left, right, NUMPY), a, b)
+            return magnitudes.combined(op, a, b, NUMPY)
         operations = a.operations + b.operations + 2.0 * (np.shape(a.value)[-1] if np.ndim(a.value) else 1)
         magnitude = a.magnitude @ b.magnitude
         if _is_whole(a.value) and (magnitude <= FLOAT64_INTEGERS).all():
@@ -211,7 +207,7 @@ class WithMagnitudes(Plain):
             arguments = tuple(self._settled(argument, name) for argument in self._alike(name, *arguments))
         else:
             arguments = tuple(self.floating(argument, name) for argument in arguments)
-        return _in_parts(lambda *parts: magnitudes.applied(name, parts, NUMPY), *arguments)
+        return magnitudes.applied(name, arguments, NUMPY)
 
     def _moved(self, run: Callable[..., Any], arrays: list[Sized]) -> Sized:
         arrays = self._alike("a function of several arrays", *arrays)
@@ -248,32 +244,6 @@ class WithMagnitudes(Plain):
         # Rounding may change which element is the largest, but its value by no more than the largest error.
         magnitude = np.abs(value) if a.exact else FUNCTIONS["max"].run(spread, **arguments)
         return Sized(value, magnitude, a.exact, a.operations)
-
-
-def _in_parts(function: Callable[..., Sized], *arguments: Sized) -> Sized:
-    """Return an element-wise function of numbers; of large arrays in threads, each for some of the first axis."""
-    shape = np.broadcast_shapes(*(np.shape(a.value) for a in arguments))
-    count = min(len(os.sched_getaffinity(0)), math.prod(shape) // PART_ELEMENTS, *shape[:1])
-    if count < 2:
-        return function(*arguments)
-    ends = [shape[0] * part // count for part in range(count + 1)]
-
-    def part(low: int, high: int) -> Sized:
-        def cut(array: Any) -> Any:
-            whole = np.ndim(array) < len(shape) or np.shape(array)[0] == 1
-            return array if whole else array[low:high]
-
-        with np.errstate(all="ignore"):  # which each thread has for itself
-            return function(*(replace(a, value=cut(a.value), magnitude=cut(a.magnitude)) for a in arguments))
-
-    with ThreadPoolExecutor(count) as threads:
-        parts = [*threads.map(part, ends[:-1], ends[1:])]
-    magnitudes_of = [np.broadcast_to(one.magnitude, np.shape(one.value)) for one in parts]
-    return replace(
-        parts[0],
-        value=np.concatenate([one.value for one in parts]),
-        magnitude=np.concatenate(magnitudes_of),
-    )
 
 
 def _is_whole(value: Any) -> bool:
