@@ -89,6 +89,10 @@ def _depends(node: ast.expr, cut: Any, rank: int, *, last: bool = False) -> Depe
             return _of_both(_depends(left, cut, rank), _depends(right, cut, rank))
         case ast.Compare(left=left, comparators=[right]):
             return _of_both(_depends(left, cut, rank), _depends(right, cut, rank))
+        case ast.Subscript(value=value, slice=ast.Tuple(elts=[ast.Slice(None, None, None), *others])):
+            of = _depends(value, cut, rank)
+            sliced = len(others) < rank and all(isinstance(one, ast.Slice) for one in others)
+            return of if of is Depends.ROWS and sliced else Depends.MORE
         case ast.Call(func=ast.Name(id=name), args=arguments) if name in FUNCTIONS:
             return _of_both(*(_depends(one, cut, rank) for one in arguments))
         case ast.Call(func=ast.Name(id=name), args=[operand], keywords=options) if name in IN_A_ROW:
