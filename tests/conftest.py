@@ -47,11 +47,13 @@ FEW_AND_LONG = (
     "tests/docs/test_notebooks.py",
     "tests/docs/test_tutorial.py",
     "tests/faults/test_kills.py",
+    "tests/fleet/test_cluster.py",
+    "tests/report/html/test_in_browser.py",
     "tests/runtime/test_cpp_programs.py",
     "tests/templates/test_sm90_tiles.py",
     "tests/test_packaging.py",
 )
-"""Files whose few tests take seconds each: at the end, where their number puts them, the other workers would wait."""
+"""Files whose few tests take or wait for seconds: at the end, where their number puts them, the other workers wait."""
 
 
 @pytest.hookimpl(optionalhook=True)

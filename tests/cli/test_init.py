@@ -129,7 +129,7 @@ def test_a_size_that_is_a_macro_is_a_size(defined: str, capsys: pytest.CaptureFi
 
 def test_damaged_text_is_read_to_its_end(capsys: pytest.CaptureFixture[str]) -> None:
     """Whatever the text is: a file or one line."""
-    cuts = [TILED[:cut] + '"' + TILED[cut + 3 :] for cut in range(0, len(TILED), 11)]
+    cuts = [TILED[:cut] + '"' + TILED[cut + 3 :] for cut in range(0, len(TILED), 17)]
     for text in [*cuts, STENCIL.replace("blockIdx.x * BLOCK", "blockIdx.xthreadIdx.x"), f"for {STENCIL}"]:
         Path("kernel.cu").write_text(text)
         said = said_by(capsys, "init", "kernel.cu", "--force")

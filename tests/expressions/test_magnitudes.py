@@ -27,9 +27,9 @@ def test_an_exponent_that_is_no_float32_is_rounded_like_any_number(exponent: flo
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_float32_arithmetic_passes(dtype: str) -> None:
-    """A thousand random expressions, on inputs of each dtype, some of them at each other's thresholds."""
+    """Some hundred random expressions, on inputs of each dtype, some of them at each other's thresholds."""
     tight = []
-    for i, expression in enumerate(random_expressions(1000, 17)):
+    for i, expression in enumerate(random_expressions(400, 17)):
         values = inputs(2000, i, dtype)
         values["y"][:100] = values["x"][:100]
         values["z"][50:200] = 0.0

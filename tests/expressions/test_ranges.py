@@ -45,7 +45,7 @@ def holds(condition: Expression, names: dict[str, object]) -> bool | None:
         return None  # such as a power that is too large
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_holds_for_some_values_is_possible(seed: int) -> None:
     draw, refused, tried = random.Random(seed), 0, 0
     for _ in range(150):

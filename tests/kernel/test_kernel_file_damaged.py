@@ -116,7 +116,7 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
         "99999999999999999999",
     ]
     refused = 0
-    for _ in range(400):
+    for _ in range(250):
         lines = GOOD.splitlines()
         row = rng.randrange(len(lines))
         if "=" in lines[row] and rng.random() < 0.8:
@@ -131,7 +131,7 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
         except (KernelError, UsageError) as error:
             assert "\n" not in str(error)
             refused += 1
-    assert refused > 200
+    assert refused > 125
 
 
 def test_words_with_points_that_are_no_keys_are_left_alone(tmp_path: Path) -> None:

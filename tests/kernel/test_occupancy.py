@@ -167,7 +167,7 @@ def test_as_nvidia_counts(tmp_path: Path) -> None:
             rng.randint(0, 16),
         )
         for gpu in ARCHITECTURES.values()
-        for _ in range(1500)
+        for _ in range(500)
     ]
     for case, (error, blocks, by_registers, by_shared) in zip(cases, oracle(tmp_path, cases), strict=True):
         gpu, threads, registers, shared, carveout, barriers = case
@@ -184,7 +184,7 @@ def test_as_nvidia_counts(tmp_path: Path) -> None:
 def test_what_is_too_much_is_exactly_too_much() -> None:
     """Taking so much less gives the block; taking a unit more does not."""
     rng = random.Random(1)
-    for _ in range(800):
+    for _ in range(400):
         gpu = rng.choice(list(ARCHITECTURES.values()))
         threads, registers = rng.randint(1, 1024), rng.randint(1, 255)
         shared, carveout = rng.randint(0, gpu.shared_bytes_optin), rng.choice([None, rng.randint(0, 100)])
