@@ -257,3 +257,20 @@ def test_what_the_program_allocates_is_a_shape_that_the_code_does_not_show(
     assert data["problem"]["sizes"]["n"] <= 4096
     marks = [line for line in said.err.splitlines() if "guess" in line]
     assert len(marks) == 1 and "the source allocates n * n elements, the code shows" in marks[0]
+
+
+def test_functions_that_call_themselves_are_left_soon_and_threads_may_be_a_template_s(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = """
+    int steps(int n) { return steps(n - 1) + steps(n - 2) + steps(n / 2) + steps(n / 3); }
+    template <int THREADS> __global__ __launch_bounds__(THREADS) void first(const float* x, float* y) {
+        if (threadIdx.x < 3) y[threadIdx.x] = x[0];
+    }
+    void run(const float* x, float* y, int n) {
+        const int count = n > 5 ? 128 : 256;
+        first<count><<<steps(n), count>>>(x, y);
+    }
+    """
+    data, _ = init(capsys, text)
+    assert launch(data)["block"] == ["THREADS"] and launch(data)["grid"] == ["1"]

@@ -178,6 +178,28 @@ def with_names(tree: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
     return cast("ast.expr", Names().visit(copied(tree)))
 
 
+def replaced(
+    tree: ast.expr | None, names: Mapping[str, str], values: Mapping[str, ast.expr | None]
+) -> ast.expr | None:
+    """Return an expression with other names, and with values instead of names: 8 within each other, 256 in all."""
+    depth, left = DEPTH, 256
+
+    class Names(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> Any:
+            nonlocal depth, left
+            name = node.id if isinstance(node, ast.Name) else None
+            value = values.get(name) if name is not None and name not in names else None
+            value = called(node, values) if isinstance(node, ast.Call) else value
+            if value is None or isinstance(value, ast.Lambda) or not (depth and left):
+                return self.generic_visit(node) if name is None else ast.Name(names.get(name, name))
+            depth, left = depth - 1, left - 1
+            result = self.visit(copied(value))
+            depth += 1
+            return result
+
+    return cast("ast.expr", Names().visit(copied(tree))) if tree is not None else None
+
+
 def _number(text: str) -> int | float:
     plain = text.replace("'", "").rstrip("uUlL")
     if plain.lower().startswith(("0x", "0b")):

@@ -8,15 +8,14 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.expressions.parsing import copied
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.source.expressions import (
     Sum,
-    called,
     expression_text,
     names_of,
     python_of,
     python_text,
+    replaced,
     sum_of,
     sum_text,
 )
@@ -49,7 +48,9 @@ class LaunchGuess:
     def __init__(self, names: SourceNames, use: CodeUse, tensors: Mapping[str, TensorDraft]) -> None:
         self._names, self._use, self._tensors = names, use, tensors
         self._kernel, self._called = names.kernel, names.called
-        self._in_call: dict[str, str] = {}
+        given = zip(names.called.template if names.called else (), names.kernel.template, strict=False)
+        of_template = {one: names.named(name) for one, (_, name) in given if one.isidentifier()}
+        self._in_call = {one: name for one, name in of_template.items() if name in names.found}
         """Variables of the calling function that are parameters here."""
         self.blocks: dict[str, str] = {}
         """The parameters that are threads of a block, with their axis."""
@@ -156,6 +157,8 @@ class LaunchGuess:
         span = self._use.span(axis)
         if span is None:
             block = self._use.extents.get(f"threadIdx_{axis}") or (self._block(axis, {}) if threads else "1")
+            called = self._called_shape(1, axis)
+            block = called if called in self._names.found else block
             missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and not self._axes())
             return block, (missed and self._called_shape(0, axis)) or "1", missed
         factor, bound = span
@@ -268,6 +271,8 @@ class LaunchGuess:
         if self._called is None or place >= len(self._called.shape):
             return None
         node = self._called.shape[place]
+        if axis == "x" and text_of(node) in self._in_call:
+            return self._in_call[text_of(node)]
         node = self._called.variables.get(text_of(node), node)
         parts = [node]
         if node.type in ("argument_list", "initializer_list", "parameter_list"):
@@ -288,7 +293,7 @@ class LaunchGuess:
         called = {name: python_of(value) for name, value in self._called.variables.items()}
         values = numbers_of(self._names.source, self._names.found) | called | self._values
         values |= dict.fromkeys(self._called.multiprocessors, ast.Name("sm_count"))
-        return self._known(expression_text(_replaced(tree, self._passed() | self._counters, values)))
+        return self._known(expression_text(replaced(tree, self._passed() | self._counters, values)))
 
     def _passed(self) -> dict[str, str]:
         """Return what the file calls what the calling function passes."""
@@ -341,25 +346,6 @@ class LaunchGuess:
 
 def _said(passes: int | None) -> str:
     return "passes of a loop around the launch" + (f": {passes} in the source" if passes else "")
-
-
-def _replaced(
-    tree: ast.expr | None, names: Mapping[str, str], values: Mapping[str, ast.expr | None], depth: int = 8
-) -> ast.expr | None:
-    """Return an expression with other names, and with values instead of names."""
-
-    class Names(ast.NodeTransformer):
-        def visit_Call(self, node: ast.Call) -> ast.AST:
-            inner = called(node, values) if depth else None
-            return (inner and _replaced(inner, names, values, depth - 1)) or self.generic_visit(node)
-
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            value = values.get(node.id)
-            if node.id not in names and depth and value is not None and not isinstance(value, ast.Lambda):
-                return _replaced(value, names, values, depth - 1) or node
-            return ast.Name(names.get(node.id, node.id))
-
-    return Names().visit(copied(tree)) if tree is not None else None
 
 
 def _stepped(use: CodeUse, axis: str) -> str:
