@@ -74,6 +74,7 @@ def said(child: Child[HostRequest, HostResult], folder: Path, code: str, text: s
     [
         ("x[i + OFFSET]", "x[i + 1]", "a read outside an array: x[40] of 40, k.cu:4"),
         ("x[i + OFFSET]", "x[i - 3]", "a read outside an array: x[-"),
+        ("if (j < n)", "if (j == 3) __trap(); if (j < n)", "it calls __trap, k.cu:6"),
         ("w[0]", "w[t / 9]", "a read outside an array: w[4] of 4, k.cu:4"),
         ("if (j < n) y[j] =", "y[j] =", " of 40, k.cu:6"),
         ("x[i + OFFSET]", "__ldg(x + n + i)", "a read outside an array: x["),

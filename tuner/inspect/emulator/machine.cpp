@@ -158,17 +158,21 @@ static const char* fault;
 static sigjmp_buf escape;
 
 // Ends the run: called from a fiber, or by a signal in one.
-[[noreturn]] static void fail(const char* what) {
+[[noreturn]] static void fail_at(const char* what, const Access& access) {
+    seen_here->fault = access;
     fault = what;
     siglongjmp(escape, 1);
 }
 
-[[noreturn]] static void fail_at(const char* what, const Access& access) {
-    seen_here->fault = access;
-    fail(what);
+[[noreturn]] static void fail(const char* what) {
+    Access last = current != nullptr ? current->latest : Access{};
+    last.array = NOWHERE;
+    fail_at(what, last);
 }
 
-void stop(const char* why) { fail(why); }
+void stop(const char* why) {
+    fail_at(why, {0, reinterpret_cast<unsigned long>(__builtin_return_address(0)), 0, NOWHERE, 0, 0});
+}
 
 static void on_signal(int number, siginfo_t* told, void*) {
     const auto at = reinterpret_cast<unsigned long>(told->si_addr);
