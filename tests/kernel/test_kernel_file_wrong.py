@@ -211,7 +211,17 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "missing template": ("scale.cu", "scael.cu", ("'scael.cu' does not exist", "put it beside scale.toml")),
     "template with an impossible name": ("scale.cu", "s" * 300, ("does not exist",)),
     "unknown argument": ('["x", "y",', '["x", "z",', ("argument 'z'",)),
-    "argument of the wrong kind": ('["x", "y",', '["x", 3,', ("argument 3", "give a name")),
+    "argument of the wrong kind": (
+        '["x", "y",',
+        '["x", 3,',
+        ("argument 3", 'give a name, or { value = "3", dtype = "int32" }'),
+    ),
+    "argument that is a fraction": ('["x", "y",', '["x", 0.5,', ('{ value = "0.5", dtype = "float32" }',)),
+    "init by a table": (
+        '"input" }\ny',
+        '"input", init = { value = 0.5 } }\ny',
+        ("'value'", "write init = 0.5"),
+    ),
     "argument of a bad dtype": ('dtype = "int64"', 'dtype = "int63"', ("int63", "did you mean int64")),
     "unknown name in the reference": ('"alpha * x"', '"alpha * z"', ("numpy", "'z'")),
     "forbidden reference": ('"alpha * x"', '"x.tofile(alpha)"', ("not allowed", "use + -")),

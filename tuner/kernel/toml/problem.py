@@ -217,6 +217,8 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
         return (str(init), (), ()) if math.isinf(init) else ("uniform", (Expression(str(init)),) * 2, ())
     if isinstance(init, dict):
         inner = table.table("init")
+        if "value" in init:
+            inner.fail("unknown key 'value'", f"write init = {init['value']}")
         inner.only("uniform", "range")
         kind, form = ("range", "[first, step]") if "range" in init else ("uniform", "[least, largest]")
         between = tuple(checked(inner, kind, str(item), names) for item in inner.get(kind, list))

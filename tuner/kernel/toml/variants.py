@@ -274,7 +274,9 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
         table.require(item, sorted(arguments), problem)
         return ArgumentEntry(name=item)
     if not isinstance(item, dict):
-        table.fail(f"argument {item!r}", 'give a name, or { value = "expression", dtype = "int64" }')
+        value, dtype = (int(item), "bool") if isinstance(item, bool) else (item, "float32")
+        dtype = "int32" if type(item) is int else dtype
+        table.fail(f"argument {item!r}", f'give a name, or {{ value = "{value}", dtype = "{dtype}" }}')
     inner = Table(item, f"{table.where}: arguments")
     if "when" in item:
         decisive = frozenset({*names.dtypes, *names.options})
