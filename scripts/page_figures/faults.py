@@ -65,6 +65,14 @@ def exam() -> str:
     return f"{table(rows)}\n\n{'; '.join([*how, *others])}."
 
 
+def tasks() -> str:
+    """Return how many verdicts on modules' candidates were as they must be, and on which GPU."""
+    lines = text("tasks.txt").splitlines()
+    judged = [line for line in lines if line.startswith(("as asked", "NOT"))]
+    right = sum(line.startswith("as asked") for line in judged)
+    return f"{right} of {len(judged)} verdicts were as they must be ({lines[1].split(',')[0]})"
+
+
 def _reasons(asked: list[dict[str, Any]]) -> str:
     counts = Counter(one["reason"] for one in asked)
     return ", ".join(f"`{reason}` {count}" for reason, count in counts.most_common())
