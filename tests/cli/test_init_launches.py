@@ -274,3 +274,16 @@ def test_functions_that_call_themselves_are_left_soon_and_threads_may_be_a_templ
     """
     data, _ = init(capsys, text)
     assert launch(data)["block"] == ["THREADS"] and launch(data)["grid"] == ["1"]
+
+
+def test_blocks_that_the_code_only_asks_for_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    __global__ void cuts(const int* a, int* y, int n) {
+        int at = blockIdx.x * (n + n) / gridDim.x;
+        if (threadIdx.x == 0 && at < n) y[blockIdx.x] = a[at];
+    }
+    void run(const int* a, int* y, int n, int parts) { cuts<<<parts, 32>>>(a, y, n); }
+    """
+    data, said = init(capsys, text)
+    assert launch(data)["grid"] == ["1"] and "if it is wrong: blocks" in said.err
+    assert "correct before anything else" not in said.err

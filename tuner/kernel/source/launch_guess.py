@@ -178,6 +178,8 @@ class LaunchGuess:
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
         bound = self._with_numbers(expression_text(python_text(self._names.text(bound))) or bound)
+        if self._known(bound) is None:
+            return block, self._called_shape(0, axis) or "1", True
         if bound in self._use.extents.values() and known != "1":
             of_block = f"({known})" if re.search(r"\W", known) else known
             self.constraints[f"{bound} is a whole number of blocks"] = f"{bound} % {of_block} == 0"
