@@ -164,9 +164,11 @@ class Study(harness.Study):
                 self.data["races"][f"{problem} {mode}"] = row
                 self.keep()
                 say(f"{problem} {mode}: {row.get('error') or _short_row(row)}")
-                left[problem].remove(mode)
-                if row.get("error") or not left[problem]:
-                    del left[problem]
+                modes = left.get(problem, [])
+                if mode in modes:
+                    modes.remove(mode)
+                if row.get("error") or not modes:
+                    left.pop(problem, None)
         child.join()
         return child.exitcode
 

@@ -29,7 +29,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -250,11 +250,17 @@ class Study(harness.Study):
             where = ["--db", str(self.database), "--quiet"]
             process = subprocess.Popen([*TUNE, "run", kernel, *words, *where, *limits])
             try:
-                process.wait(max(0.0, self.left_s - ENDING_S))
+                status = process.wait(max(0.0, self.left_s - ENDING_S))
             except subprocess.TimeoutExpired:
                 process.terminate()  # Ctrl-C may be ignored in a shell's background
-                process.wait(ENDING_S)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(ENDING_S)
                 return
+            finally:
+                process.kill()
+                process.wait()
+            if status > 1:
+                raise RuntimeError(f"tune run {kernel} ended with {status}")
             self.keep(tuned=[*self.data["tuned"], kernel])
 
     def _measure(self) -> None:

@@ -22,6 +22,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from inspect import isfunction
 from pathlib import Path
 
 from scripts.page_figures import (
@@ -45,7 +46,7 @@ FIGURES: dict[str, Callable[..., str]] = {
     f"{module.__name__.rpartition('.')[2]}.{name}": function
     for module in MODULES
     for name, function in vars(module).items()
-    if getattr(function, "__module__", "") == module.__name__ and not name.startswith("_")
+    if isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
 }
 
 

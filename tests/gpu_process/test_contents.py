@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from tuner.core.model import Measurement, Status
 from tuner.gpu import contents
 from tuner.gpu.contents import FurtherContents
 from tuner.gpu.verify import Verifier
+from tuner.kernel.answers import Answers
 from tuner.kernel.contents import CONTENTS_S
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.given import Given
@@ -113,6 +116,20 @@ def test_a_slow_reference_is_not_asked_for_contents_that_would_end_late(
     problem.verifier.host_s = 1.1 * CONTENTS_S
     measurement, _ = problem.verify()
     assert all("too slow" in measurement.contents[name] for name in FLOATS)
+
+
+def test_waiting_for_the_gpu_does_not_make_a_reference_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def aside() -> Iterator[None]:
+        yield
+        time.sleep(0.05)
+
+    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
+    problem.kernel = lambda x: np.abs(x)
+    problem.verifier.answers = Answers(None, aside)
+    monkeypatch.setattr(contents, "FURTHER_S", 0.05)
+    measurement, _ = problem.verify()
+    assert measurement.contents == dict.fromkeys(FLOATS, "")
 
 
 def test_integers_cover_their_dtype_and_a_reference_without_an_answer_is_no_error() -> None:

@@ -98,9 +98,13 @@ def test_the_problems_are_tuned_in_one_list(work: Path, monkeypatch: pytest.Monk
         def __init__(self, command: list[str]) -> None:
             commands.append(command)
 
-        def wait(self, timeout: float) -> None:
-            if timeout < 100 and not told:
+        def wait(self, timeout: float = 0.0) -> int:
+            if 0.0 < timeout < 100 and not told:
                 raise subprocess.TimeoutExpired("tune", timeout)
+            return 0
+
+        def kill(self) -> None:
+            pass
 
         def terminate(self) -> None:
             told.append(len(commands))

@@ -237,7 +237,7 @@ def byte_lock(kind: int, start: int) -> bytes:
 def alone(path: Path, most_s: float = 0.0) -> Iterator[bool | None]:
     """Run a block with a file locked, which is made where it is missing, or without after waiting so many seconds.
 
-    Returns:
+    Yields:
         Whether it is locked; None where another process has it locked, False on a file system without locks.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -51,20 +50,21 @@ class CalibrationCache:
         self._folder = None if folder is None or refusal(folder) else folder
 
     def read(self, gpu: Gpu) -> Calibration | None:
-        """Return what was measured on this very card with this driver and these kernels."""
+        """Return what was measured last on this very card with this driver and these kernels."""
         if self._folder is None:
             return None
+        found: list[tuple[float, Calibration]] = []
         for alone in (True, False):
             path = self._path(self._folder, gpu, alone=alone)
-            with suppress(
-                OSError, ValueError, TypeError, KeyError, AttributeError
-            ):  # absent, or of another version
-                if time.time() - path.stat().st_mtime > (math.inf if alone else BESIDE_OTHERS_S):
-                    continue
-                calibration = Calibration.from_json(json.loads(path.read_text()))
-                if calibration.reference_ns > 0 and all(share > 0 for share in calibration.noise.values()):
-                    return calibration
-        return None
+            # Absent, or of another version.
+            with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+                at, calibration = path.stat().st_mtime, Calibration.from_json(json.loads(path.read_text()))
+                sound = calibration.reference_ns > 0 and all(
+                    share > 0 for share in calibration.noise.values()
+                )
+                if sound and (alone or time.time() - at <= BESIDE_OTHERS_S):
+                    found.append((at, calibration))
+        return max(found, key=lambda one: one[0])[1] if found else None
 
     def write(self, gpu: Gpu, calibration: Calibration, *, alone: bool = True) -> None:
         """Keep a calibration; a folder that cannot be written costs its repetition, nothing else.

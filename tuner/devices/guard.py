@@ -241,7 +241,7 @@ class Guard:
             case Started():
                 self._started, self._deadline = True, time.monotonic() + START_S
             case GpuTaken(what=what):
-                self._deadline = time.monotonic() + START_S
+                self._deadline = max(self._deadline, time.monotonic() + START_S)
                 self._tell_waiting(what)
             case Deadline(seconds=seconds, late=late):
                 self._deadline, self._late = time.monotonic() + seconds + GRACE_S, late

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -168,8 +170,16 @@ class ArrayExpression:
         """
         return self._evaluated(Plain(self.text, names, most), names)
 
+    @cached_property
+    def _twice(self) -> dict[ast.AST, str]:
+        """By node, the text of what stands more than once: exp(x) in exp(x) / sum(exp(x), axis=1, keepdims=True)."""
+        nodes = [node for node in ast.walk(self._body) if isinstance(node, ast.Call | ast.BinOp)]
+        texts = {node: ast.unparse(node) for node in nodes}
+        counts = Counter(texts.values())
+        return {node: text for node, text in texts.items() if counts[text] > 1}
+
     def _sized(self, names: Mapping[str, Any], *, whole: bool = False, **limits: float) -> magnitudes.Sized:
-        evaluation = WithMagnitudes(self.text, names, whole=whole, **limits)
+        evaluation = WithMagnitudes(self.text, names, self._twice, whole=whole, **limits)
         sized: magnitudes.Sized = self._evaluated(evaluation, names)
         return sized if whole else evaluation.floating(sized, "the result")
 

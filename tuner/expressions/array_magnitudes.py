@@ -38,6 +38,7 @@ class WithMagnitudes(Plain):
     Args:
         text: the expression, for errors.
         names: values by name; arrays of integers are int64 or uint64.
+        twice: by node, what stands in the expression more than once and is computed once.
         whole: whether the result must be exact: no integer above 2^53 may become a float on the way.
         word: the size of numbers from which on arithmetic on integers may have wrapped. Sums and products may: their
             lowest bits are right all the same. A comparison, a quotient or a maximum of such numbers has no value.
@@ -48,13 +49,14 @@ class WithMagnitudes(Plain):
         self,
         text: str,
         names: Mapping[str, Any],
+        twice: Mapping[ast.AST, str],
         *,
         whole: bool = False,
         word: float = INT64,
         largest: float = math.inf,
     ) -> None:
         super().__init__(text, names)
-        self._known: dict[str, Sized] = {}
+        self._twice, self._known = twice, dict[str, Sized]()
         self._exactly, self._word, self._largest = whole, word, largest
 
     def run(self, node: ast.expr) -> Any:
@@ -63,11 +65,11 @@ class WithMagnitudes(Plain):
         Raises:
             ExpressionError: also where it has a float that is too large.
         """
-        text = ast.unparse(node) if isinstance(node, ast.Call | ast.BinOp) else ""
+        text = self._twice.get(node, "")
         if text in self._known:
             return self._known[text]
         sized = super().run(node)
-        if text and self._text.count(text) > 1:  # as in exp(x) / sum(exp(x), axis=1, keepdims=True)
+        if text:
             self._known[text] = sized
         if (
             self._largest < math.inf

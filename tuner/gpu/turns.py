@@ -64,6 +64,9 @@ class Turns:
     def aside(self, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
         """Run a block, for seconds perhaps, that does not use the GPU: within a turn another tuner may have one.
 
+        It ends when the turn is this one's again, for as long as that takes, also where the block failed: what follows
+        uses the GPU.
+
         Args:
             waiting: as of :meth:`turn`.
         """

@@ -66,7 +66,7 @@ class Verifier:
         self._context = data.helpers.context
         self._expected: set[str] = set()
         self._truth: dict[str, int] = {}
-        self._reference, self._answers = reference, answers or Answers()
+        self._reference, self.answers = reference, answers or Answers()
         self._nothing = "no reference: add [reference] to the kernel's file"
         self.host_s = 0.0
         """What references on the host took for one content at most."""
@@ -362,9 +362,7 @@ class Verifier:
         """Return what references on the host expect of some outputs, without golden files; see :class:`Answers`."""
         of, tensors = self._reference, self._data.tensors
         with threadpoolctl.threadpool_limits(1 if few else len(os.sched_getaffinity(0)), "blas"):
-            expected, took_s = self._answers.of(
-                of, tensors, inputs, {**of.sizes, **of.scalars}, wanted, **how
-            )
+            expected, took_s = self.answers.of(of, tensors, inputs, {**of.sizes, **of.scalars}, wanted, **how)
         self.host_s = max(self.host_s, took_s)
         return expected
 

@@ -47,6 +47,8 @@ class Answers:
     ) -> None:
         self._folder, self._aside = folder, aside
         self._terms: dict[str, dict[str, int]] = {}
+        self.last_s = 0.0
+        """What the last one took that was asked for, also if it failed."""
 
     def of(
         self,
@@ -95,24 +97,27 @@ class Answers:
         asked = self._folder is not None and any(self._folder.glob(f"{prefix}-*"))
         if self._folder is not None and asked:
             if kept := _read(file(self._folder)):
+                self.last_s = kept[1]
                 return kept
             with contextlib.suppress(OSError, ValueError):
                 self._terms.setdefault(problem, json.loads((self._folder / problem).read_text()))
         with self._aside():
             began = time.monotonic()
-            expected = expected_on_host(
-                reference,
-                tensors,
-                inputs,
-                numbers,
-                wanted,
-                further=further,
-                repeatable=asked,
-                probes=probes,
-                known=known,
-                terms=self._terms.get(problem),
-            )
-            took_s = time.monotonic() - began
+            try:
+                expected = expected_on_host(
+                    reference,
+                    tensors,
+                    inputs,
+                    numbers,
+                    wanted,
+                    further=further,
+                    repeatable=asked,
+                    probes=probes,
+                    known=known,
+                    terms=self._terms.get(problem),
+                )
+            finally:
+                self.last_s = took_s = time.monotonic() - began
         if not further and not reference.reduction:  # of another content a sum of zeros may have no terms
             told = {name: one.terms for name, one in expected.items() if one.probes != 1}
             self._terms[problem] = {**self._terms.get(problem, {}), **told}

@@ -66,10 +66,10 @@ def expected(file: Path, *arrays: Array) -> dict[str, Array | tuple[Array, Array
     """Return what ``Model`` gives for arrays, in float64 on the CPU, by the names of its outputs.
 
     A number comes with its magnitude, of which rounding errors are a share: how it responds to errors of inputs and
-    weights (where inputs are all equal also of one sign, as the rounding errors of a sum of equal terms are), and how
-    far torch's own float32 is off, there and in the mean. A layer that cancels what the layer before has rounded is not
-    exact, although inputs say so: a GELU of -4, or a mean taken off. Integers on which float32 and float64 agree have
-    none: they are exact.
+    weights (also of one sign where each input is of one number, as the rounding errors of a sum of equal terms are),
+    and how far torch's own float32 is off, there and in the mean. A layer that cancels what the layer before has
+    rounded is not exact, although inputs say so: a GELU of -4, or a mean taken off. Integers on which float32 and
+    float64 agree have none: they are exact.
     """
     torch = importlib.import_module("torch")
     wide, narrow, random = _on_host(file, "float64"), _on_host(file, "float32"), np.random.default_rng(0)
@@ -90,7 +90,7 @@ def expected(file: Path, *arrays: Array) -> dict[str, Array | tuple[Array, Array
 
     values, rounded = run(wide, "float64"), run(narrow, "float32")
     responses = [run(wide, "float64", -1.0, 1.0) for _ in range(PROBES)]
-    equal = all(array.min() == array.max() for array in arrays)
+    equal = all(array.size and array.min() == array.max() for array in arrays)
     of_one_sign = run(wide, "float64", 1.0) if equal else values
     outputs: dict[str, Array | tuple[Array, Array]] = {}
     for number, value in enumerate(values):

@@ -34,7 +34,6 @@ def with_allocations(
     for argument, one in zip(called.arguments if called else (), names.kernel.parameters, strict=False):
         bytes_ = called.allocated.get(text_of(argument)) if called else None
         text = guess.in_file(python_of(bytes_)) if bytes_ is not None else None
-        text = text and re.sub(r"\w+", lambda word: str(names.found.get(word[0]) or word[0]), text)
         if text is None or (tensor := found.get(names.named(one.name))) is None:
             continue
         if not names.found.keys().isdisjoint(re.findall(r"\w+", text)):
@@ -62,7 +61,10 @@ def _divided(text: str, itemsize: int) -> str:
 
 
 def _more(own: str, allocated: str, names: SourceNames) -> float:
-    """Return by how many elements more the source allocates, at two sets of sizes; 0 if at one of them it does not."""
+    """Return by how many elements more the source allocates (fewer: below 0), at the first of two sets of sizes.
+
+    0 where that is at most some padding at either, or more at one and less at the other.
+    """
     sizes = {name: one.value if isinstance(one, Given) else one for name, one in names.sizes.items()}
     sizes |= {name: one.value[0] for name, one in names.options.items()}
     drawn = {name: 48 * (2 * number + 1) for number, name in enumerate(sizes)}
@@ -75,4 +77,5 @@ def _more(own: str, allocated: str, names: SourceNames) -> float:
     except TunerError:
         return 0
     more = [one - other for one, other in zip(host, kernel, strict=True)]
-    return 0 if any(0 <= one <= PADDING for one in more) or min(host) < 1 else more[0]
+    alike = min(more) > PADDING or max(more) < 0
+    return more[0] if alike and min(host) >= 1 else 0

@@ -337,7 +337,7 @@ class _AtProblem:
             raise CandidateRefused(str(Status.UNVERIFIED), why)
 
     def _unseen(self, found: Confirmation) -> str:
-        """Say why no further contents were seen in time; empty if they were, or cannot be had.
+        """Say why no further contents were seen; empty if they were, or cannot be had of these inputs.
 
         It may be the candidate that takes so long, at sizes that are not timed or on the reference's processors.
         """
