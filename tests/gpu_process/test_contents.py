@@ -119,15 +119,17 @@ def test_a_slow_reference_is_not_asked_for_contents_that_would_end_late(
 
 
 def test_waiting_for_the_gpu_does_not_make_a_reference_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, waited = time.monotonic, list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: began() + sum(waited))
+
     @contextmanager
-    def aside() -> Iterator[None]:
+    def released() -> Iterator[None]:
         yield
-        time.sleep(0.05)
+        waited.append(2 * CONTENTS_S)
 
     problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
     problem.kernel = lambda x: np.abs(x)
-    problem.verifier.answers = Answers(None, aside)
-    monkeypatch.setattr(contents, "FURTHER_S", 0.05)
+    problem.verifier.answers = Answers(None, released)
     measurement, _ = problem.verify()
     assert measurement.contents == dict.fromkeys(FLOATS, "")
 

@@ -99,11 +99,11 @@ def test_another_may_have_it_while_what_has_it_computes_on_the_host(lock: Path) 
             return True
 
     turns = Turns("GPU-1")
-    with turns.aside():
+    with turns.released():
         assert is_free()
     assert is_free()
     with turns.turn():
-        with pytest.raises(ZeroDivisionError), turns.aside():
+        with pytest.raises(ZeroDivisionError), turns.released():
             assert is_free()
             _ = 1 / 0
         assert not is_free()

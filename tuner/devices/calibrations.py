@@ -23,8 +23,8 @@ CEILING = "copy_sweep"
 VERSION = 3
 """Of how calibrations are taken."""
 BESIDE_OTHERS_S = 900.0
-"""How long one is believed that was taken while other processes had a context on the GPU: what these did to the noise
-may be over. Without it each of many judgements at once would calibrate, and none would be the first to be alone."""
+"""How long a calibration is valid that was taken while other processes had a context on the GPU: what these did to the
+noise may be over. Without it each of many judgements at once would calibrate, and none would ever be alone."""
 
 
 def compiled_ceilings(pool: CompilePool, gpu: Gpu) -> bytes:
@@ -72,7 +72,7 @@ class CalibrationCache:
         Args:
             gpu: the card.
             calibration: of it.
-            alone: whether no other process had a context on it; else it is believed for a quarter of an hour.
+            alone: whether no other process had a context on it; else it is valid for a quarter of an hour.
         """
         if self._folder is None:
             return

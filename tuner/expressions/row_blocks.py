@@ -1,7 +1,6 @@
-"""References of rows that have nothing to do with each other are evaluated some rows at a time, in threads.
+"""References whose rows are independent are evaluated in blocks of rows, in threads.
 
-What is on the way to the result then stays in a core's cache: first touching the memory of whole arrays takes longer
-than what is computed in it.
+Intermediate results of a block stay in a core's cache: the page faults of whole arrays take longer than the arithmetic.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from tuner.expressions.elementwise import FUNCTIONS
 BLOCK_ELEMENTS = 1 << 18
 """Of the largest array, in a block: 2 MiB in float64, and milliseconds."""
 IN_A_ROW = ("sum", "mean", "max", "min", "cumsum")
-"""Functions of arrays that leave the first axis alone if they are told another one."""
+"""Functions of arrays that keep rows independent along any axis but the first."""
 
 
 class Depends(Enum):
-    """On what a node depends."""
+    """On which rows of the arrays a node depends."""
 
-    ROWS = "each row on its own row of the arrays"
-    NONE = "on no row: it is the same for all, and has no axis for them but one of length 1"
-    MORE = "on other rows, or nobody knows"
+    ROWS = "each row of it on the same row of the arrays"
+    NONE = "on none: it is the same for all rows, and has no axis for them but one of length 1"
+    MORE = "on other rows, or that cannot be told from the tree"
 
 
 Evaluate = Callable[[Mapping[str, Any]], tuple[npt.NDArray[Any], npt.NDArray[Any]]]
@@ -77,7 +76,7 @@ def in_blocks(
 
 
 def _depends(node: ast.expr, cut: Any, rank: int, *, last: bool = False) -> Depends:
-    """Return on what a node depends; the last one may lose axes."""
+    """Return on which rows a node depends; the last one, the result, may lose axes."""
     match node:
         case ast.Constant():
             return Depends.NONE

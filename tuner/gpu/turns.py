@@ -61,8 +61,8 @@ class Turns:
             self._give()
 
     @contextmanager
-    def aside(self, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
-        """Run a block, for seconds perhaps, that does not use the GPU: within a turn another tuner may have one.
+    def released(self, waiting: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+        """Run a block that does not use the GPU, for seconds perhaps: a turn is released meanwhile.
 
         It ends when the turn is this one's again, for as long as that takes, also where the block failed: what follows
         uses the GPU.

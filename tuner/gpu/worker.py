@@ -371,7 +371,7 @@ def main() -> None:
     try:
         cubins = CubinCache(cache) if cache else None
         turns = Turns(hello.gpu.uuid)
-        answers = Answers(kept, functools.partial(turns.aside, head.say_taken))
+        answers = Answers(kept, functools.partial(turns.released, head.say_taken))
         worker = Worker(head, index, hello, clocks, cubins, turns, answers, jailed=bool(jailed))
     except (TunerError, DriverFailure) as error:
         if head.next() is not None:

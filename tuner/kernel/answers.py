@@ -37,15 +37,15 @@ class Answers:
 
     Args:
         folder: of the files; None keeps nothing.
-        aside: what a reference runs in: others may have the GPU meanwhile.
+        released: what a reference runs in: others may have the GPU meanwhile.
     """
 
     def __init__(
         self,
         folder: Path | None = None,
-        aside: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        released: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        self._folder, self._aside = folder, aside
+        self._folder, self._released = folder, released
         self._terms: dict[str, dict[str, int]] = {}
         self.last_s = 0.0
         """What the last one took that was asked for, also if it failed."""
@@ -101,7 +101,7 @@ class Answers:
                 return kept
             with contextlib.suppress(OSError, ValueError):
                 self._terms.setdefault(problem, json.loads((self._folder / problem).read_text()))
-        with self._aside():
+        with self._released():
             began = time.monotonic()
             try:
                 expected = expected_on_host(
