@@ -50,7 +50,7 @@ def _started() -> Any:
     options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options, webdriver.ChromeService(DRIVER))
-    driver.set_script_timeout(100)  # seconds: 10,000 points took over 30 where two cores were busy elsewhere
+    driver.set_script_timeout(60)  # seconds: a large page took over 30 where two cores were busy elsewhere
     return driver
 
 

@@ -105,6 +105,15 @@ def visit(browser: Browser, page: Path, width: int = 1200, theme: str = "light",
     browser.drawn = page, width, theme, then
 
 
+def scroll(browser: Browser) -> None:
+    """Scroll through the page of the last visit; if the browser freezes, through the same page in another."""
+    try:
+        browser.execute_async_script(SCROLL)
+    except FROZEN:
+        browser.renew()
+        _visit(browser, *browser.drawn[:3], SCROLL)
+
+
 def _visit(browser: Browser, page: Path, width: int, theme: str, then: str) -> None:
     browser.leave()
     browser.execute_cdp_cmd(
@@ -243,7 +252,7 @@ def test_every_figure_is_drawn_on_a_narrow_screen_and_for_printing_without_scrol
     before = browser.execute_script(count)
     browser.execute_script("dispatchEvent(new Event('beforeprint'))")
     assert before < browser.execute_script(count) == len(browser.find_elements("css selector", ".chart"))
-    browser.execute_async_script(SCROLL)
+    scroll(browser)
     check_drawn(browser, 360)
 
 
@@ -315,6 +324,6 @@ def test_many_trials_are_small_and_fast(browser: Browser, pages: Pages) -> None:
     }
     browser.execute_cdp_cmd("Performance.disable", {})
     assert 0.1 < metrics["TaskDuration"] < 3
-    browser.execute_async_script(SCROLL)
+    scroll(browser)
     check_drawn(browser, 1200)
     assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
