@@ -119,8 +119,8 @@ def _candidates(lab: Lab, kernel: KernelSpec, problem: Problem, count: int) -> l
         variant = draw.choice(space.variants)
         chosen[variant.configuration(draw.randrange(len(variant)))] = None
     with closing(CompilePool(12, paths.cubins())) as pool:
-        waiting = [pool.begin(RenderRequest(kernel.file, problem, lab.gpu, one)) for one in chosen]
-        compiled = [wait() for wait in waiting]
+        waiting = [pool.submit(RenderRequest(kernel.file, problem, lab.gpu, one)) for one in chosen]
+        compiled = [one.result() for one in waiting]
     return [candidate_of(one) for one in compiled if one.status is Status.OK]
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -175,11 +176,10 @@ def test_compiler_killed_from_outside(tmp_path: Path, pool: CompilePool) -> None
         "{% for i in range(99999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
     )
     (pid,) = _wait_for_children(slow)
-    answer: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
-    pool.submit(slow.request(plain()), answer.put)
+    compiling = pool.submit(slow.request(plain()))
     time.sleep(0.3)
     os.kill(pid, signal.SIGKILL)
-    found = answer.get(timeout=100)
+    found = compiling.result(timeout=100)
     assert found.status is Status.COMPILE_ERROR
     assert "killed by SIGKILL" in found.error
     assert Bench(tmp_path / "good", pool).compile(plain()).status is Status.OK
@@ -215,9 +215,8 @@ def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:
         tmp_path, pool, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     )
     pids = _wait_for_children(slow, 3)
-    answers: list[Compilation] = []
     for items in (1, 2, 3, 4, 1, 2, 3, 4):
-        pool.submit(slow.request(plain(items=items)), answers.append)
+        pool.submit(slow.request(plain(items=items)))
     time.sleep(0.2)
     began = time.monotonic()
     pool.close()
@@ -276,16 +275,14 @@ def test_submissions_go_before_prefetches(tmp_path: Path, pool: CompilePool) -> 
     bench.compile(plain(items=8))  # the child is there
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()
 
-    def submit(name: str, items: int, *, ahead: bool, wanted: bool = True) -> None:
-        pool.submit(
-            bench.request(plain(items=items)),
-            lambda _: ended.put(name),
-            wanted=(lambda: wanted) if ahead else None,
-        )
+    def submit(name: str, items: int, *, ahead: bool) -> Future[Compilation]:
+        compiling = pool.submit(bench.request(plain(items=items)), ahead=ahead)
+        compiling.add_done_callback(lambda done: done.cancelled() or ended.put(name))
+        return compiling
 
     submit("first", 1, ahead=False)  # keeps the only compiler busy while the others queue
     submit("ahead", 2, ahead=True)
-    submit("not wanted any more", 3, ahead=True, wanted=False)
+    assert submit("not wanted any more", 3, ahead=True).cancel()
     submit("waited for", 4, ahead=False)
     submit("ahead, too", 5, ahead=True)
     assert [ended.get(timeout=100) for _ in range(4)] == ["first", "waited for", "ahead", "ahead, too"]

@@ -16,7 +16,6 @@ from tuner.children.measuring import Measured
 from tuner.core.model import Configuration, Measurement, Status, Trial
 from tuner.devices.local import LocalDevice
 from tuner.devices.requests import measurement_of
-from tuner.devices.submissions import Prefetches
 
 
 @pytest.fixture
@@ -89,24 +88,6 @@ def test_what_is_forgotten_can_be_submitted_all_the_same(local: LocalDevice) -> 
     local.forget(plain(64))
     local.submit(0, plain(64))
     assert answer_of(local).status is Status.OK
-
-
-def test_what_was_begun_before_it_was_forgotten_is_not_taken_for_what_was_begun_since() -> None:
-    ahead, configuration = Prefetches(), plain(64)
-    before = ahead.begin(configuration)
-    assert ahead.expects(before)
-    ahead.clear()
-    assert not ahead.expects(before)
-    now = ahead.begin(configuration)
-    assert not ahead.expects(before)
-    ahead.end(before, Compilation(Status.COMPILE_ERROR))
-    assert ahead.get(configuration) is None
-    gone_on: list[Compilation] = []
-    assert ahead.submit(configuration, gone_on.append)
-    assert gone_on == []
-    compilation = Compilation(Status.OK)
-    ahead.end(now, compilation)
-    assert gone_on == [compilation]
 
 
 def test_what_is_compiled_for_the_problem_before_is_not_tried_for_the_next(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from concurrent.futures import Future
 
 import pytest
 
@@ -16,13 +16,11 @@ def hold_compilers(device: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> list
     held: list[Callable[[], None]] = []
     submit = device._pool.submit
 
-    def hold(
-        request: CompileRequest,
-        done: Callable[[Compilation], None],
-        wanted: Callable[[], bool] = lambda: True,
-    ) -> None:
-        assert wanted()  # it is asked once, when its turn comes
-        held.append(partial(submit, request, done))
+    def hold(request: CompileRequest, *, ahead: bool = False) -> Future[Compilation]:
+        future: Future[Compilation] = Future()
+        assert future.set_running_or_notify_cancel()  # its turn has come
+        held.append(lambda: future.set_result(submit(request, ahead=ahead).result()))
+        return future
 
     monkeypatch.setattr(device._pool, "submit", hold)
     return held

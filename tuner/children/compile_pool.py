@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +25,6 @@ DEADLINE_S = 60.0
 
 TELL_S = 5.0
 """Between two calls, while a compilation is waited for."""
-Wait = Callable[..., Compilation]
-"""Waits for a compilation; with ``timeout`` it raises ``queue.Empty`` after so many seconds."""
 CompileChild = Child[CompileRequest, Compilation]
 
 
@@ -37,11 +36,10 @@ class _QueuedCompilation:
     """In the order of submission."""
     request: CompileRequest | None = field(compare=False)
     """None ends a thread."""
-    done: Callable[[Compilation], None] = field(compare=False)
-    wanted: Callable[[], bool] = field(compare=False)
+    future: Future[Compilation] = field(compare=False)
 
 
-WAITED_FOR, PREFETCH, END = range(3)
+WAITED_FOR, AHEAD, END = range(3)
 """Ranks of tasks."""
 
 
@@ -83,38 +81,27 @@ class CompilePool:
         for thread in self._threads:
             thread.start()
 
-    def submit(
-        self,
-        request: CompileRequest,
-        done: Callable[[Compilation], None],
-        wanted: Callable[[], bool] | None = None,
-    ) -> None:
-        """Compile what a request describes.
+    def submit(self, request: CompileRequest, *, ahead: bool = False) -> Future[Compilation]:
+        """Return what a request will be compiled to.
 
         Args:
             request: a configuration, the kernel's CUDA reference, or a source as it is.
-            done: called from another thread.
-            wanted: of a prefetch, for which nothing waits: all else goes first; when its turn comes, this returns
-                whether it is still wanted, and if not ``done`` is never called.
+            ahead: whether nothing waits for it yet: all else goes first, and it may be cancelled until its turn comes.
         """
-        rank = WAITED_FOR if wanted is None else PREFETCH
-        self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, done, wanted or _always))
-
-    def begin(self, request: CompileRequest) -> Wait:
-        """Begin to compile what a request describes; return what waits for it."""
-        reply: queue.SimpleQueue[Compilation] = queue.SimpleQueue()
-        self.submit(request, reply.put)
-        return reply.get
+        future: Future[Compilation] = Future()
+        rank = AHEAD if ahead else WAITED_FOR
+        self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, future))
+        return future
 
     def compile(self, request: CompileRequest) -> Compilation:
         """Compile what a request describes and wait for it."""
-        return self.begin(request)()
+        return self.submit(request).result()
 
     def close(self) -> None:
         """Kill the children, finished or not."""
         self._closing = True
         for number in range(len(self._threads)):
-            self._queue.put(_QueuedCompilation(END, number, None, lambda _: None, _always))
+            self._queue.put(_QueuedCompilation(END, number, None, Future()))
         with self._lock:
             for child in self._children:
                 child.stop()
@@ -129,11 +116,11 @@ class CompilePool:
             with contextlib.suppress(OSError):  # the first task says so
                 child = self._spawn()
             while (task := self._queue.get()).request is not None and not self._closing:
-                if not task.wanted():
+                if not task.future.set_running_or_notify_cancel():
                     continue
                 with self._slot():
                     child, compilation = self._run(child, task.request)
-                task.done(compilation)
+                task.future.set_result(compilation)
         finally:
             if child is not None:
                 self._discard(child)
@@ -199,19 +186,15 @@ class CompilePool:
             self._children.discard(child)
 
 
-def patiently(wait: Wait, tell: Callable[[], None]) -> Compilation:
+def patiently(compiling: Future[Compilation], tell: Callable[[], None]) -> Compilation:
     """Return what becomes of a compilation, and call something every few seconds until that is known."""
     while True:
         try:
-            return wait(timeout=TELL_S)
-        except queue.Empty:
+            return compiling.result(TELL_S)
+        except TimeoutError:
             tell()
 
 
 def default_jobs() -> int:
     """Return how many compilers this machine has room for: one a core, as far as its memory goes."""
     return max(1, min(len(os.sched_getaffinity(0)), most_children()))  # a container may own few of the cores
-
-
-def _always() -> bool:
-    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from tuner.devices.calibrations import SHORT_NS, CalibrationCache, compiled_ceil
 from tuner.devices.pending import Unanswered
 from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
-from tuner.devices.submissions import Prefetch, Prefetches, SourceKey, Submissions, source_key
+from tuner.devices.submissions import SourceKey, Submissions, source_key
 from tuner.devices.trials import candidate_of, trial_of
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.plan import invalid_reason
@@ -88,7 +89,7 @@ class LocalDevice(Device):
         except BaseException:
             self.close()
             raise
-        self._prefetches = Prefetches()
+        self._compiling: dict[Configuration, Future[Compilation]] = {}  # What may be submitted later.
         self._submissions: Submissions
         self._prepare_lock = threading.Lock()  # Between preparing a problem and measuring for the one before.
         self._fatal = ""  # Why nothing can be measured any more.
@@ -118,7 +119,8 @@ class LocalDevice(Device):
             self._submissions = Submissions(kernel, problem)
         self._seed, self._truth, self.conditions = seed, truth, conditions
         self._requests = self._ahead = Requests(kernel, self.gpu, self._pool)
-        self._prefetches.clear()
+        for configuration in list(self._compiling):
+            self.forget(configuration)
         self.calibration = self.calibration or self.known_calibration()
         short = roof_of(kernel, problem, self.gpu).speed_of_light_ns < SHORT_NS
         if self.calibration is None or (short and not self.calibration.short_noise_ns):
@@ -200,16 +202,19 @@ class LocalDevice(Device):
         """Render, compile, verify and time one configuration."""
         submissions = self._submissions
         submissions.begin(number)
-        done = partial(self._compiled, submissions, number, configuration, incumbent)
-        if not self._prefetches.submit(configuration, done):
-            self._pool.submit(self._rendering(configuration), done)
+        compiling = self._compiling.pop(configuration, None)
+        if compiling is None:
+            compiling = self._pool.submit(self._rendering(configuration))
+        compiling.add_done_callback(
+            lambda done: self._compiled(submissions, number, configuration, incumbent, done.result())
+        )
 
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
-        prefetch = self._prefetches.begin(configuration)
-        done = partial(self._prefetched, self._submissions, prefetch)
-        wanted = partial(self._prefetches.expects, prefetch)
-        self._pool.submit(self._rendering(configuration), done, wanted=wanted)
+        submissions = self._submissions
+        compiling = self._pool.submit(self._rendering(configuration), ahead=True)
+        compiling.add_done_callback(lambda _: submissions.wake())
+        self._compiling[configuration] = compiling
 
     def compile_ahead(
         self, kernel: KernelSpec, problem: Problem, configurations: Sequence[Configuration]
@@ -220,18 +225,22 @@ class LocalDevice(Device):
         if self._ahead is None or self._ahead.kernel is not kernel:
             self._ahead = Requests(kernel, self.gpu, self._pool)
         for request in self._ahead.ahead(problem, configurations):
-            self._pool.submit(request, lambda _: None, lambda: True)
+            self._pool.submit(request, ahead=True)
 
     def _rendering(self, configuration: Configuration) -> RenderRequest:
         return self._requests.rendering(problem=self._submissions.problem, configuration=configuration)
 
     def compiled(self, configuration: Configuration) -> Compilation | None:
         """Return what became of :meth:`compile`."""
-        return self._prefetches.get(configuration)
+        compiling = self._compiling[configuration]
+        if not compiling.done():
+            return None
+        return self._checked(self._submissions, configuration, compiling.result())
 
     def forget(self, configuration: Configuration) -> None:
         """Let go of a compiled configuration, or do not compile it."""
-        self._prefetches.forget(configuration)
+        if (compiling := self._compiling.pop(configuration, None)) is not None:
+            compiling.cancel()
 
     def drop(self) -> list[int]:
         """Drop the submissions that are not compiled."""
@@ -325,11 +334,6 @@ class LocalDevice(Device):
         self.processes.close()
 
     # -- one candidate --------------------------------------------------------------------------------------------
-
-    def _prefetched(self, submissions: Submissions, prefetch: Prefetch, compilation: Compilation) -> None:
-        """Keep a compiled candidate; called from a compiling thread."""
-        self._prefetches.end(prefetch, self._checked(submissions, prefetch.configuration, compilation))
-        submissions.wake()
 
     def _compiled(
         self,

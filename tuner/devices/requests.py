@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 
@@ -175,18 +176,18 @@ class Requests:
         for contestant, compiled in zip(contestants, compiling, strict=True):
             if compiled is None:
                 yield self._baseline(contestant, problem)
-            elif (compilation := compiled()).status is not Status.OK:
+            elif (compilation := compiled.result()).status is not Status.OK:
                 raise CompileError(compilation.error)
             else:
                 yield CandidateContestant(candidate_of(compilation), contestant.time_ns, required=True)
 
-    def _compiling(self, contestant: Contestant, problem: Problem) -> Callable[[], Compilation] | None:
-        """Begin to compile a configuration, of another kernel if there is one; return what waits for it."""
+    def _compiling(self, contestant: Contestant, problem: Problem) -> Future[Compilation] | None:
+        """Begin to compile a configuration, of another kernel if there is one."""
         if contestant.configuration is None:
             return None
         other = contestant.kernel
         requests = Requests(other, self._gpu, self._pool) if other is not None else self
-        return self._pool.begin(requests.rendering(problem=problem, configuration=contestant.configuration))
+        return self._pool.submit(requests.rendering(problem=problem, configuration=contestant.configuration))
 
     def _baseline(self, contestant: Contestant, problem: Problem) -> RaceContestant:
         """Return a baseline, described: compiled, if there is something to compile."""

@@ -1,15 +1,10 @@
-"""What was submitted or prefetched for a prepared problem.
-
-Each submission is answered once, and equal sources are measured once. A prefetched compilation is kept until its
-configuration is submitted or forgotten.
-"""
+"""What was submitted for a prepared problem: each submission is answered once, and equal sources are measured once."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from msgspec import msgpack
@@ -167,78 +162,3 @@ class Submissions:
                     waiting = self._equal.pop(key).waiting
         for one in waiting:
             self.answer(measured(one, Measurement(Status.INVALID_CONFIG, error=error)))
-
-
-GoOn = Callable[[Compilation], None]
-"""What happens to a compilation whose configuration has been submitted."""
-
-
-@dataclass(eq=False)
-class Prefetch:
-    """A compilation that nothing waits for; one of the same configuration for another problem is another."""
-
-    configuration: Configuration
-    compilation: Compilation | None = None
-    go_on: GoOn | None = None
-
-
-class Prefetches:
-    """Joins two threads: one ends a compilation, another submits the configuration, in either order."""
-
-    def __init__(self) -> None:
-        self._prefetches: dict[Configuration, Prefetch] = {}
-        self._lock = threading.Lock()
-
-    def begin(self, configuration: Configuration) -> Prefetch:
-        """Return a compilation that is expected from now on."""
-        prefetch = Prefetch(configuration)
-        with self._lock:
-            self._prefetches[configuration] = prefetch
-        return prefetch
-
-    def expects(self, prefetch: Prefetch) -> bool:
-        """Return whether it is still wanted: it was not forgotten, nor begun anew."""
-        return self._prefetches.get(prefetch.configuration) is prefetch
-
-    def end(self, prefetch: Prefetch, compilation: Compilation) -> None:
-        """Note what became of it; called from a compiling thread."""
-        with self._lock:
-            if not self.expects(prefetch):
-                return
-            prefetch.compilation = compilation
-            go_on = prefetch.go_on
-            if go_on is not None:
-                del self._prefetches[prefetch.configuration]
-        if go_on is not None:
-            go_on(compilation)
-
-    def get(self, configuration: Configuration) -> Compilation | None:
-        """Return what became of it; None while it is under way.
-
-        Raises:
-            KeyError: it was not begun.
-        """
-        return self._prefetches[configuration].compilation
-
-    def submit(self, configuration: Configuration, go_on: GoOn) -> bool:
-        """Go on with a compilation, now or when it ends; return False where there is none."""
-        with self._lock:
-            if (prefetch := self._prefetches.get(configuration)) is None:
-                return False
-            if prefetch.compilation is None:
-                prefetch.go_on = go_on
-                return True
-            del self._prefetches[configuration]
-            compilation = prefetch.compilation
-        go_on(compilation)
-        return True
-
-    def forget(self, configuration: Configuration) -> None:
-        """Drop a compilation, ended or not."""
-        with self._lock:
-            self._prefetches.pop(configuration, None)
-
-    def clear(self) -> None:
-        """Drop all of them."""
-        with self._lock:
-            self._prefetches.clear()

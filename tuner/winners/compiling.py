@@ -71,10 +71,10 @@ def compile_contents(contents: Contents, pool: CompilePool, observer: Observer[s
         CompileError: the tuner's own kernel does not compile.
     """
     result = CompiledContents([], {}, {}, {}, [])
-    waits = [pool.begin(render_request(bundled)) for bundled in contents.configurations]
+    waits = [pool.submit(render_request(bundled)) for bundled in contents.configurations]
     observer.phase("compiling configurations", len(waits))
     for number, (bundled, wait) in enumerate(zip(contents.configurations, waits, strict=True), 1):
-        compilation = wait()
+        compilation = wait.result()
         try:
             result.configurations.append(_compiled(bundled, compilation, result))
         except TunerError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
 
 from tests.inspect.check.planted import findings
 from tuner.children.compilation import Compilation, CompileRequest, RenderRequest
-from tuner.children.compile_pool import CompilePool, Wait
+from tuner.children.compile_pool import CompilePool
 from tuner.core.model import Status
 from tuner.inspect.check import compiling
 
@@ -213,10 +214,12 @@ def test_what_takes_long_to_compile_is_no_fault_unless_all_does(
     slow: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Pool(CompilePool):
-        def begin(self, request: CompileRequest) -> Wait:
+        def submit(self, request: CompileRequest, *, ahead: bool = False) -> Future[Compilation]:
             if isinstance(request, RenderRequest) and str(request.configuration).endswith(slow):
-                return lambda **_: Compilation(Status.COMPILE_TIMEOUT, "not compiled after 60 s")
-            return super().begin(request)
+                future: Future[Compilation] = Future()
+                future.set_result(Compilation(Status.COMPILE_TIMEOUT, "not compiled after 60 s"))
+                return future
+            return super().submit(request, ahead=ahead)
 
     monkeypatch.setattr(compiling, "CompilePool", Pool)
     path = kernel(tmp_path, parameters="", code=CODE.replace("factor", "2"))

@@ -101,7 +101,7 @@ def check_compiling(
     if not tasks:
         return Compiled()
     with closing(CompilePool(min(checks.jobs or default_jobs(), len(tasks)), paths.cubins())) as pool:
-        waits = [pool.begin(task.request) for task in tasks]
+        waits = [pool.submit(task.request) for task in tasks]
         report.observer.phase("compilations", len(waits))
         results: list[tuple[_Task, Compilation]] = []
         try:

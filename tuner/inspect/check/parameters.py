@@ -6,13 +6,14 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from tuner.children.compilation import RenderRequest
-from tuner.children.compile_pool import CompilePool, Wait, patiently
+from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compile_pool import CompilePool, patiently
 from tuner.children.cubin import machine_code
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
@@ -179,7 +180,7 @@ class _Compared:
 
     def __init__(self, kernel: KernelSpec, pool: CompilePool) -> None:
         self._kernel, self._pool = kernel, pool
-        self._waits: dict[tuple[str, int, Configuration], Wait] = {}
+        self._waits: dict[tuple[str, int, Configuration], Future[Compilation]] = {}
         self._codes: dict[tuple[str, int, Configuration], tuple[str, ...]] = {}
         self.equal: set[str] = set()
         """Parameters of which a pair has equal code."""
@@ -214,7 +215,9 @@ class _Compared:
         problem, gpu = place
         key = str(problem), gpu.cc, configuration
         if key not in self._codes and key not in self._waits:
-            self._waits[key] = self._pool.begin(RenderRequest(self._kernel.file, problem, gpu, configuration))
+            self._waits[key] = self._pool.submit(
+                RenderRequest(self._kernel.file, problem, gpu, configuration)
+            )
 
     def _code(self, configuration: Configuration, place: Place, tell: Callable[[], None]) -> tuple[str, ...]:
         """Return what is equal if the code is; nothing where it does not compile."""

@@ -123,10 +123,10 @@ def check_signatures(
         report: gets the findings.
     """
     chosen = list({(call.key, call.passed): call for call in calls}.values())
-    waits = [pool.begin(_request(kernel, call)) for call in chosen]
+    waits = [pool.submit(_request(kernel, call)) for call in chosen]
     unfit: set[str] = set()
     for call, wait in zip(chosen, waits, strict=True):
-        compilation = wait()
+        compilation = wait.result()
         if compilation.status in (Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
             report.note(f"parameters were not compared with arguments: {compilation.error}")
         elif compilation.status is not Status.OK:

@@ -71,13 +71,13 @@ def compile_cases(
     Raises:
         DeviceError: the kernel's CUDA reference does not compile.
     """
-    waits = [pool.begin(RenderRequest(kernel.file, case.problem, gpu, case.configuration)) for case in cases]
+    waits = [pool.submit(RenderRequest(kernel.file, case.problem, gpu, case.configuration)) for case in cases]
     requests = Requests(kernel, gpu, pool)
     setups: dict[str, ProblemSetup | str] = {}
     units: list[Unit] = []
     left_out: list[LeftOut] = []
     for number, (case, wait) in enumerate(zip(cases, waits, strict=True)):
-        compilation = wait()
+        compilation = wait.result()
         if compilation.status is not Status.OK:
             kind = "" if compilation.status is Status.INVALID_CONFIG else f"{compilation.status}: "
             left_out.append((case, kind + compilation.error))
