@@ -171,7 +171,7 @@ def test_the_examples_need_no_edit(name: str, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("parameters", "code", "line", "words"),
     [
-        ("const char* x, int* y", "int seen[9]; seen[x[i]]++; y[i] = seen[i % 9];", "x", "are indices"),
+        ("const char* x, int* y", "int seen[9]; seen[x[i] + 1]++; y[i] = seen[i % 9];", "x", "are indices"),
         ("long* x", "long next; next = x[i]; x[i] = x[next >> 8];", "x", "are indices"),
         ("const int* x, float* y", "y[i] /= (float)x[i];", "x", "divides by its elements"),
         ("const float* x, float* y", "const float v = x[i]; y[i] = logf(v);", "x", "root or logarithm"),

@@ -95,8 +95,21 @@ READ = {
                 y[row * columns + at % columns] = row > at % columns ? 0 : x[at];
             }
         }""",
-        {"x": "columns * many * rows input", "y": "columns * many * rows output"},
+        {"x": "columns * many * rows input", "y": "many * rows columns output"},
         ["ceil_div(columns * many * rows, block_size)"],
+    ),
+    "a histogram, whose loops have variables of one name": (
+        """__global__ void count(const unsigned char* x, unsigned* counts, int n) {
+            __shared__ unsigned own[256];
+            for (int i = threadIdx.x; i < 256; i += blockDim.x) own[i] = 0;
+            __syncthreads();
+            const int step = gridDim.x * blockDim.x;
+            for (int i = AT; i < n; i += step) { const int at = x[i]; atomicAdd(&own[at], 1u); }
+            __syncthreads();
+            for (int i = threadIdx.x; i < 256; i += blockDim.x) atomicAdd(&counts[i], own[i]);
+        }""",
+        {"x": "n input {'uniform': [0, 255]}", "counts": "256 inout"},
+        ["ceil_div(n, block_size)"],
     ),
     "macros of any arguments": (
         """#define PLACE(...) place(__VA_ARGS__, n)

@@ -248,6 +248,13 @@ def _kept(use: CodeUse) -> Iterator[tuple[str, int]]:
             yield from ((name, extent[()]) for (name, *others) in filter(None, index) if not others)
 
 
+def values_kept(use: CodeUse, name: str) -> int | None:
+    """Return for how many values of an array the code's own arrays have room: 256 of ``counts[x[i]]``; None for any."""
+    return min(
+        (most for index, most in _kept(use) if re.fullmatch(rf"\({name}\[[^]]*\]\)", index)), default=None
+    )
+
+
 def values_asked(use: CodeUse, name: str, *, whole: bool) -> str:
     """Return what the code does with an array's elements that allows only some values; empty for nothing.
 

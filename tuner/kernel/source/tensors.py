@@ -9,7 +9,7 @@ from typing import Any
 from tuner.kernel.draft import Given, TensorDraft
 from tuner.kernel.source.accesses import Use
 from tuner.kernel.source.expressions import Sum, expression_text, plus, python_text, sum_of, sum_text
-from tuner.kernel.source.extents import values_asked
+from tuner.kernel.source.extents import values_asked, values_kept
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.tree import text_of, walk
 from tuner.kernel.source.types import Parameter
@@ -160,7 +160,10 @@ class Tensors:
         init: Any = None
         dtype = DTYPES.get(str(self._names.dtype(one.type)))
         whole = dtype is not None and dtype.whole
-        asked = "" if use.limits else values_asked(self._use, one.name, whole=whole)
+        most = values_kept(self._use, one.name) if whole else None
+        if most is not None:
+            init = {"uniform": [0, most - 1]}
+        asked = "" if use.limits or init else values_asked(self._use, one.name, whole=whole)
         if one.type.const or not (use.written or use.added or use.passed):
             ranges = whole and bounds_loops(self._use, one.name)
             return "input", init, "its elements bound a loop: is its init right?" if ranges else asked

@@ -144,6 +144,31 @@ def variables_of(body: Node | None, end: int = 1 << 62) -> Iterator[tuple[str, N
             yield text_of(name), value
 
 
+def with_own_names(body: Node | None) -> Node | None:
+    """Return code whose variables have names of their own: the second loop's ``i`` is ``i_2``."""
+    scopes: dict[str, list[Node]] = {}
+    for one in walk(body, "declaration"):
+        scope = one.parent
+        while scope is not None and scope.type not in ("compound_statement", "for_statement"):
+            scope = scope.parent
+        for declared in filter(None, map(name_node, one.children_by_field_name("declarator"))):
+            found = scopes.setdefault(text_of(declared), [])
+            found += [scope] if scope is not None and scope not in found else []
+    edits: dict[int, tuple[int, str]] = {}
+    for name, found in scopes.items():
+        outermost = sorted(found, key=lambda scope: scope.start_byte - scope.end_byte)
+        for number, scope in enumerate(outermost[1:], 2):
+            for one in walk(scope, "identifier"):
+                if text_of(one) == name:
+                    edits[one.start_byte] = one.end_byte, f"{name}_{number}"
+    if body is None or not edits:
+        return body
+    text, start = body.text or b"", body.start_byte
+    for at, (end, new) in sorted(edits.items(), reverse=True):
+        text = text[: at - start] + new.encode() + text[end - start :]
+    return next(walk(tree_of(f"void kernel() {text.decode()}"), "compound_statement"), body)
+
+
 def cast_of(node: Node) -> tuple[str, Node | None]:
     """Return the type that a cast makes pointers to, and what it casts; no type and None for what is no cast."""
     function = node.child_by_field_name("function")

@@ -22,7 +22,7 @@ from tuner.kernel.source.expressions import (
     sum_of,
     sum_text,
 )
-from tuner.kernel.source.tree import code, text_of, variables_of, walk
+from tuner.kernel.source.tree import code, text_of, variables_of, walk, with_own_names
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -52,14 +52,12 @@ class CodeUse:
         extents: Mapping[str, str] = MappingProxyType({}),
         lengths: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.body, self.sizes, self.asked = kernel.body, frozenset(sizes), source.asked
-        self.code = code(kernel.body)
+        self.body, self.sizes, self.asked = with_own_names(kernel.body), frozenset(sizes), source.asked
+        self.code = code(self.body)
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
         numbers |= {name: python_text(length) for name, length in lengths.items()}
-        declared = [*variables_of(kernel.body)]
-        values = dict(declared)
-        twice = {name for name, value in declared if _other_quotient(value, values[name])}
+        values = dict(variables_of(self.body))
         trees = {name: python_of(value) for name, value in values.items()}
         numbers |= {name: tree for name, tree in trees.items() if isinstance(tree, ast.Lambda)}
         self.begins = {name: tree for name, tree in trees.items() if not isinstance(tree, ast.Lambda)}
@@ -68,7 +66,7 @@ class CodeUse:
         changed = dict(self._changed())
         self.variables = {
             **numbers,
-            **{name: one for name, one in self.begins.items() if name not in changed and name not in twice},
+            **{name: one for name, one in self.begins.items() if name not in changed},
         }
         self.extents = extents
         self.bounds: dict[str, Sum] = {name: {(size,): 1} for name, size in extents.items()}
@@ -179,18 +177,20 @@ class CodeUse:
                     constant = high.get((), 0) - low.get((), 0)
                     self.inner |= {one.start_byte} if constant < 0 else set()
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
-                elif (
-                    single
-                    and set(high) == {()}
-                    and high[()] >= LEAST_SIZE
-                    and self._places({(single[0],): 1}, "block")
-                ):
+                elif single and set(high) == {()} and self._counts_to(one, single[0], high[()]):
                     below.append((single[0], {(): high[()] - low.get((), 0) + (reads in ("<=", ">"))}))
                 elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):
                     self.inner |= (
                         {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
                     )  # i >= 2
         yield from below
+
+    def _counts_to(self, comparison: Node, name: str, number: int) -> bool:
+        """Return whether a number is what there is of something: a large one for all blocks, any for a block's loop."""
+        loop = comparison.parent is not None and comparison.parent.type == "for_statement"
+        by_threads = loop and not re.search(rf"\b{name} ?[/%&>]", self.code)
+        large = number >= LEAST_SIZE and self._places({(name,): 1}, "block")
+        return large or (by_threads and self._places({(name,): 1}, "thread"))
 
     def _of_problem(self, terms: Sum) -> bool:
         """Return whether a sum has names of the problem, and no others."""
@@ -317,11 +317,6 @@ class CodeUse:
         """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp; 1 if by none."""
         divided = re.search(rf"threadIdx\.{axis} / (\d+)\b", self.code)
         return int(divided[1]) if divided else 1
-
-
-def _other_quotient(one: Node, other: Node) -> bool:
-    """Return whether variables of one name are different quotients in two places, as of an index in two branches."""
-    return text_of(one) != text_of(other) and all(re.search("[/%]", text_of(node)) for node in (one, other))
 
 
 def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
