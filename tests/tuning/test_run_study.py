@@ -1,23 +1,19 @@
-"""A run is an Optuna study: its trials, also after a resumption; its copy in a storage; samplers of a user's own."""
+"""A run is an Optuna study: its trials, also after a resumption; samplers of a user's own."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sqlite3
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from tests.commands import said_by
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import only_run, replay, run, sequence
+from tests.sessions import replay, run, sequence
 from tests.small_spaces import single
 from tuner.core.errors import Interrupted, UsageError
 from tuner.core.model import Configuration, Measurement, Problem, RunOptions, Status, Trial
@@ -28,7 +24,7 @@ from tuner.search.base import Expecting, Nominating, Transferring
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.samplers import RandomOrderSampler, make_search
 from tuner.search.stopping import StoppingCriterion
-from tuner.search.study import METRIC, Search
+from tuner.search.study import Search
 
 Ended = tuple[dict[str, object], TrialState, float | None]
 
@@ -69,15 +65,6 @@ def as_ended(trials: list[Trial]) -> list[Ended]:
     ]
 
 
-def stored(storage: str) -> Study:
-    (name,) = optuna.get_all_study_names(storage)
-    return optuna.load_study(study_name=name, storage=storage)
-
-
-def in_storage(storage: str) -> list[Ended]:
-    return [(t.params, t.state, t.value) for t in stored(storage).trials]
-
-
 # -- the study
 
 
@@ -113,86 +100,18 @@ def test_the_study_of_a_resumed_run_is_rebuilt(
     assert len({t.configuration for t in resumed.state.trials}) == 20
 
 
-# -- the copy in a storage
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a run waits for its copy, however slow this machine is."""
-    monkeypatch.setattr("tuner.search.study.CLOSE_S", 200)
-    monkeypatch.setattr("tuner.search.study.HURRY_S", 200)
-
-
-@pytest.mark.parametrize("sampler", ["gp-ei", "tpe"])
-def test_the_storage_agrees_with_the_database(
-    database: Database, kernel: KernelSpec, fast: Path, sampler: str
-) -> None:
-    storage = f"sqlite:///{fast / 'study.db'}"
-    device = StubDevice(answer=every_fifth_fails)
-    result = run(kernel, database, device, trials=20, sampler=sampler, study_storage=storage)
-    assert in_storage(storage) == as_ended(database.trials(result.state.run.id))
-    study = stored(storage)
-    assert study.user_attrs["run"] == result.state.run.id
-    assert (study.user_attrs["sampler"], study.metric_names) == (sampler, [METRIC])
-    assert study.best_value == min(t.time_ns for t in result.state.trials if t.status.ranked and t.time_ns)
-
-
-def test_the_storage_of_a_resumed_run_goes_on(database: Database, kernel: KernelSpec, fast: Path) -> None:
-    storage, watcher = f"sqlite:///{fast / 'study.db'}", Watcher()
-    with pytest.raises(Interrupted):
-        run(
-            kernel,
-            database,
-            StubDevice(),
-            watcher,
-            trials=16,
-            stop=stop_after(watcher, 7),
-            study_storage=storage,
-        )
-    done = len(in_storage(storage))
-    assert done >= 7
-    run(kernel, database, StubDevice(), trials=16, resume=True, study_storage=storage)
-    run_id, _ = only_run(database)
-    assert in_storage(storage) == as_ended(database.trials(run_id))
-    assert len(in_storage(storage)) == 16
-
-
-@pytest.mark.parametrize(
-    "url", ["sqlite:////no/such/folder/study.db", "nosuchscheme://there", "sqlite:////proc/x.db"]
-)
-def test_a_storage_that_fails_costs_one_warning(database: Database, kernel: KernelSpec, url: str) -> None:
-    device, said = StubDevice(), list[str]()
-    device.say = said.append
-    result = run(kernel, database, device, trials=20, study_storage=url)
-    assert len(result.state.trials) == 20
-    assert result.finish is not None
-    (warning,) = said
-    assert warning.startswith(f"no copy of the study in {url}: ")
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://u:s3cretpw@127.0.0.1:1/x",
-        "postgresql+psycopg2://u:s3cret@pw:@/@127.0.0.1:1/x",
-        "nosuchscheme://:12/s3cret pw@there",
-        "mysql://h/x?user=u&password=s3cretpw",
-    ],
-)
-def test_a_password_of_a_storage_is_never_said(database: Database, kernel: KernelSpec, url: str) -> None:
-    device, said = StubDevice(), list[str]()
-    device.say = said.append
-    run(kernel, database, device, trials=2, study_storage=url)
-    (warning,) = said
-    assert "***" in warning and "s3cret" not in warning and "pw" not in warning
-    database.close()
-    assert b"s3cret" not in database.path.read_bytes()
-
-
 def test_no_error_has_a_password(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     secret = "u:s3cretpw@host:1"
     for arguments in (
-        ("run", "--kernel", "vector_add", "--device", "replay", "--study-storage", secret),
+        (
+            "run",
+            "--kernel",
+            "vector_add",
+            "--device",
+            "replay",
+            "--learn-from",
+            "mysql://h/x?user=u&password=s3cretpw",
+        ),
         ("run", "--kernel", f"http://{secret}/gemm.toml"),
         ("query", "--db", f"postgresql://{secret}/x"),
         ("run", "--kernel", "vector_add", "--device", "replay", "--db", f"postgresql://{secret}/x"),
@@ -203,36 +122,6 @@ def test_no_error_has_a_password(capsys: pytest.CaptureFixture[str], tmp_path: P
     ):
         said = said_by(capsys, *arguments)
         assert said.code and "s3cret" not in said.out + said.err, said
-
-
-def test_a_storage_that_fails_later_costs_one_warning(
-    database: Database, kernel: KernelSpec, fast: Path
-) -> None:
-    path = fast / "study.db"
-    storage = f"sqlite:///{path}"
-
-    def values_there() -> int:
-        with contextlib.suppress(sqlite3.OperationalError), sqlite3.connect(path) as connection:
-            return int(connection.execute("SELECT count(*) FROM trial_values").fetchone()[0])
-        return 0
-
-    class Breaking(StubDevice):
-        def submit(self, *arguments: Any) -> None:
-            super().submit(*arguments)
-            if len(self.submitted) == 8:
-                deadline = time.monotonic() + 100.0
-                while values_there() < 7 and time.monotonic() < deadline:
-                    time.sleep(0.05)
-                with sqlite3.connect(path) as connection:
-                    connection.execute("DROP TABLE trial_values")
-
-    device, said = Breaking(), list[str]()
-    device.say = said.append
-    result = run(kernel, database, device, trials=16, study_storage=storage)
-    assert len(result.state.trials) == 16
-    assert result.finish is not None
-    (warning,) = said
-    assert warning.startswith(f"no copy of the study in {storage}: ")
 
 
 # -- samplers of a user's own, and former names
@@ -249,10 +138,10 @@ def test_a_users_sampler_on_the_command_line(
     monkeypatch.chdir(tmp_path)
     replayed = ("--kernel", "vector_add", "--device", f"replay:{recording}")
     arguments = (*replayed, "--preset", "small", "--trials", "12", "--sampler", sampler)
-    said = said_by(capsys, *arguments, "--study-storage", "sqlite:///study.db", "--json")
+    said = said_by(capsys, *arguments, "--json")
     assert said.code == 0, said.err
     (answer,) = json.loads(said.out)
-    assert answer["stats"]["trials"] == len(in_storage("sqlite:///study.db")) == 12
+    assert answer["stats"]["trials"] == 12
     refused = said_by(capsys, *arguments, "--stop", "auto")
     assert refused.code != 0
     assert f"the sampler {sampler} does not say what it expects" in refused.err
@@ -339,14 +228,6 @@ def test_options_of_a_run_are_read_back(database: Database, kernel: KernelSpec) 
         '{"variants":[],"fixed":{"items":["1","2"]},"from_scratch":true,"rules":["occupancy"]}'
     )
     assert database.run(result.state.run.id).options == result.state.run.options
-
-
-def test_the_tuners_own_database_is_no_study_storage(database: Database, kernel: KernelSpec) -> None:
-    with pytest.raises(UsageError, match="database of this tool"):
-        run(kernel, database, StubDevice(), study_storage=f"sqlite:///{database.path}")
-    with pytest.raises(UsageError, match="is no URL; for example sqlite:"):
-        run(kernel, database, StubDevice(), study_storage="study.db")
-    assert database.check().problems == []
 
 
 def test_a_users_sampler_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable
-from urllib.parse import unquote
 
 MOST_CHOICES = 40
 """Names that a message lists at most."""
@@ -14,22 +13,12 @@ MOST_CHOICES = 40
 _CREDENTIALS = re.compile(r"(:/{1,2}[^\s:/?#@]*:)(\S+(?=@)|(?!\d+(?:[/\s,;]|$))[^\n]+(?=@))")
 """What stands before the password of a URL, which as a path has one slash, and the password: also one with a blank that
 should have been escaped, unless it begins as a port."""
-_OF_URL = re.compile(r"(:/{1,2}[^\s:/?#@]*:)(.+)@")
-"""The same where nothing else is in the text."""
 _NAMED = re.compile(r"(?i)([?&]\w*(?:pass|pwd|token|secret|key)\w*=)([^&\s\"']+)")
 """The same of one that is an argument of the URL."""
 
 
-def without_passwords(text: str, url: str = "") -> str:
-    """Return text with ``***`` in the place of the password of each URL in it.
-
-    Args:
-        text: a message.
-        url: one whose password may stand in the text alone, too.
-    """
-    for found in (*_OF_URL.finditer(url), *_NAMED.finditer(url)):
-        for secret in (found[2], unquote(found[2])):
-            text = text.replace(secret, "***")
+def without_passwords(text: str) -> str:
+    """Return text with ``***`` in the place of the password of each URL in it."""
     return _NAMED.sub(r"\1***", _CREDENTIALS.sub(r"\1***", text)) if ":/" in text else text
 
 

@@ -302,7 +302,7 @@ FOREIGN = "format"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a problem is tuned. It is kept with the run, but for the last four, so that it can go on as it began."""
+    """How a problem is tuned. It is kept with the run, but for the last three, so that it can go on as it began."""
 
     trials: int = 200
     sampler: str = "gp-ei"
@@ -333,8 +333,6 @@ class RunOptions:
     mode: Mode | None = None
     """What the caches hold; None leaves it to the problem."""
     regime: Regime = Regime.RESTED
-    study_storage: str | None = None
-    """URL of an Optuna storage that gets a copy of the run."""
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` reads back: what narrows and bounds the search; most defaults are left out."""

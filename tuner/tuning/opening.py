@@ -6,13 +6,11 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tuner.core.errors import TooInaccurateError, TunerError, UsageError
 from tuner.core.model import Run
 from tuner.core.version import __version__
-from tuner.database.schema import is_ours
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import ceiling_of, roof_of
@@ -22,7 +20,7 @@ from tuner.search.base import Expecting, SpaceSampler, Transferring
 from tuner.search.initial import gather, refuse
 from tuner.search.samplers import canonical_name, find_sampler
 from tuner.search.stopping import StoppingCriterion
-from tuner.search.study import Search, StudyMirror
+from tuner.search.study import Search
 from tuner.search.translation import winner_of
 from tuner.tuning.history import gather_lessons
 from tuner.tuning.request import Request
@@ -57,7 +55,6 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
         (run, why), mark = new_run(request, device), None
     options = run.options
     refuse(kernel, options.initial)
-    _refuse_storage(request.options.study_storage)
     prepared = _preparing(device, kernel, problem, options.seed, run.conditions, options.truth)
     with device.phases.phase("space"):
         space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
@@ -86,9 +83,8 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     if not device.recorded:
         state.best_before = store.best_known(run, mark)
         state.known_winners = {one: wins for one, wins in known.items() if space.contains(one)}
-    mirror = _mirror(request.options.study_storage, run, device) if request.options.study_storage else None
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
-    return state, Search(space, sampler, criterion, mirror)
+    return state, Search(space, sampler, criterion)
 
 
 def _preparing(device: Device, *problem: Any) -> Callable[[], None]:
@@ -202,24 +198,3 @@ def _refuse_inaccurate(run: Run, device: Device) -> None:
             f"{run.problem}: rounding alone makes an error of {smallest:.2g}, above {bound:.2g}",
             "choose a wider dtype, or allow more",
         )
-
-
-def _refuse_storage(url: str | None) -> None:
-    """Refuse a study storage that is no URL, or a database of this tool: Optuna's tables have the same names."""
-    if url and "://" not in url:
-        # What stands before an @ may be a password.
-        raise UsageError(
-            f"--study-storage {url.rpartition('@')[2]!r} is no URL", "for example sqlite:///study.db"
-        )
-    kind, _, file = (url or "").partition(":///")
-    path = Path(file.partition("?")[0])
-    if kind.startswith("sqlite") and is_ours(path):
-        raise UsageError(
-            f"--study-storage {url} is a database of this tool",
-            "name another file, such as sqlite:///study.db",
-        )
-
-
-def _mirror(url: str, run: Run, device: Device) -> StudyMirror:
-    about = {"run": run.id, "gpu": run.gpu.name, "sampler": run.options.sampler, "seed": run.options.seed}
-    return StudyMirror(url, f"{run.problem}, run {run.id[:8]}", about, device.say)

@@ -61,28 +61,27 @@ def tune(
     ending, innocent = "failed", True
     end: Finish | None = None
     winner_row: int | None = None
-    with search:
-        state.finish_s = _finish_s(request, state)
-        loop = SearchLoop(state, search, device, store, observer, stop, request)
-        loop.begin(resumed=request.resume)
-        try:
-            observer.phase(SEARCHING, state.expected)
-            observer.step(state, len(state.trials))
-            with device.phases.phase("search"):
-                loop.search()
-            observer.phase(SEARCHED)
-            if finish:
-                end, winner_row = _finish(loop, request.kernel)
-            ending = "finished"
-        except (KeyboardInterrupt, Interrupted):
-            ending = "interrupted"
-            store.hurry()
-        except DeviceError:
-            innocent = False
-            raise
-        finally:
-            with uninterrupted():
-                _close(loop, ending, innocent=innocent)
+    state.finish_s = _finish_s(request, state)
+    loop = SearchLoop(state, search, device, store, observer, stop, request)
+    loop.begin(resumed=request.resume)
+    try:
+        observer.phase(SEARCHING, state.expected)
+        observer.step(state, len(state.trials))
+        with device.phases.phase("search"):
+            loop.search()
+        observer.phase(SEARCHED)
+        if finish:
+            end, winner_row = _finish(loop, request.kernel)
+        ending = "finished"
+    except (KeyboardInterrupt, Interrupted):
+        ending = "interrupted"
+        store.hurry()
+    except DeviceError:
+        innocent = False
+        raise
+    finally:
+        with uninterrupted():
+            _close(loop, ending, innocent=innocent)
     store.confirm(run_id, list(store.rows(run_id).values()), winner_row)
     if ending == "interrupted":
         done = len(state.trials)

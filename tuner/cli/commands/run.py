@@ -27,7 +27,7 @@ Examples:
 SECTIONS = {
     "Options": "trials time_s effort sizes dtypes fixes device_name db resume quiet as_json",
     "Problems": "options presets problem_texts problem_file max_error total_time_s shard",
-    "Search": "variants rules sampler seed initial learn_from from_scratch stop study_storage space_file",
+    "Search": "variants rules sampler seed initial learn_from from_scratch stop space_file",
     "Timing and choice": "mode regime margin",
     "Machine": "jobs spread no_overlap no_cache",
     "Output": "full plot",
@@ -114,11 +114,6 @@ class RunArguments:
     )
     db: Path = shared.database()
     jobs: int | None = shared.jobs()
-    study_storage: str | None = option(
-        "--study-storage",
-        metavar="URL",
-        help="Also store the run as an Optuna study, such as sqlite:///study.db, for optuna-dashboard.",
-    )
     no_overlap: bool = flag("--no-overlap", help_="Prepare a problem only when the previous one has ended.")
     spread: bool = flag("--spread", help_="Measure each problem's candidates on all GPUs of --device.")
     resume: bool = flag("--resume", help_="Continue the last interrupted run of this problem.")
