@@ -91,6 +91,7 @@ STATUSES = {
     "wrong": (Status.WRONG_RESULT, "y[0] is 2, expected 1; 1 of 1024 elements are wrong"),
     "oom": (Status.OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY (2)"),
     "launch": (Status.LAUNCH_ERROR, "CUDA_ERROR_INVALID_VALUE (1)"),
+    "locked": (Status.LAUNCH_ERROR, "mine.py:3: PermissionError: [Errno 13] Permission denied: 'task.toml'"),
     "untrusted": (Status.TOO_FAST, "faster than the hardware"),
     "unverified": (Status.UNVERIFIED, "no reference"),
 }

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from tuner.children.measuring import DRIFT, PROBED
 from tuner.gpu import problem
-from tuner.gpu.problem import AGAIN_S, EVERY, EVERY_S, TOLERANCE, DriftWatch
+from tuner.gpu.problem import AGAIN_S, EVERY_S, DriftWatch
 
 NS = 150_000.0
-GONE = 1.0 + TOLERANCE + 0.005
+GONE = 1.0 + DRIFT + 0.005
 """Enough to be noticed."""
 
 
@@ -47,7 +48,7 @@ def probes(watch: DriftWatch, candidates: int) -> list[bool]:
     return [watch.probe() for _ in range(candidates)]
 
 
-QUIET = [False] * (EVERY - 1)
+QUIET = [False] * (PROBED - 1)
 
 
 def test_it_probes_every_sixteen_candidates(watched: type[Scripted]) -> None:
@@ -55,7 +56,7 @@ def test_it_probes_every_sixteen_candidates(watched: type[Scripted]) -> None:
     watch = DriftWatch(reference)  # type: ignore[arg-type]
     assert watch.reference_ns == NS
     for left in (2, 1):
-        assert probes(watch, EVERY - 1) == QUIET
+        assert probes(watch, PROBED - 1) == QUIET
         assert len(reference.left) == left  # not yet
         assert watch.probe() is False
         assert len(reference.left) == left - 1
@@ -74,41 +75,41 @@ def test_it_probes_after_thirty_seconds(watched: type[Scripted]) -> None:
 def test_each_probe_starts_both_counts_again(watched: type[Scripted]) -> None:
     reference = watched([1.0])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
-    probes(watch, EVERY - 2)
+    probes(watch, PROBED - 2)
     reference.now += EVERY_S
     watch.probe()
     assert reference.left == []
-    probes(watch, EVERY - 1)  # a reference that has no time left would raise
+    probes(watch, PROBED - 1)  # a reference that has no time left would raise
 
 
 def test_one_odd_probe_alone_counts_for_nothing(watched: type[Scripted]) -> None:
     reference = watched([GONE, 1.0, 1.0])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
-    assert probes(watch, EVERY) == [*QUIET, False]
+    assert probes(watch, PROBED) == [*QUIET, False]
     assert reference.slept == [AGAIN_S]
     assert watch.reference_ns == NS
-    assert probes(watch, EVERY) == [*QUIET, False]
+    assert probes(watch, PROBED) == [*QUIET, False]
 
 
 @pytest.mark.parametrize("level", [GONE, 2.0 - GONE, 3.0])
 def test_what_is_seen_twice_is_drift_and_the_new_level(watched: type[Scripted], level: float) -> None:
     reference = watched([1.5, level, level, level])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
-    assert probes(watch, EVERY) == [*QUIET, True]
+    assert probes(watch, PROBED) == [*QUIET, True]
     assert reference.slept == [AGAIN_S]
     assert watch.reference_ns == pytest.approx(level * NS)
-    assert probes(watch, 2 * EVERY) == [*QUIET, False] * 2  # reported once
+    assert probes(watch, 2 * PROBED) == [*QUIET, False] * 2  # reported once
 
 
 def test_coming_back_is_drift_too(watched: type[Scripted]) -> None:
     watch = DriftWatch(watched([GONE, GONE, 1.0, 1.0]))  # type: ignore[arg-type]
-    assert probes(watch, 2 * EVERY) == [*QUIET, True] * 2
+    assert probes(watch, 2 * PROBED) == [*QUIET, True] * 2
     assert watch.reference_ns == NS
 
 
 def test_creeping_adds_up(watched: type[Scripted]) -> None:
     """What is within the tolerance moves nothing: many small steps must not go unseen."""
-    steps = [1.0 + 0.4 * TOLERANCE * i for i in range(1, 4)]
+    steps = [1.0 + 0.4 * DRIFT * i for i in range(1, 4)]
     reference = watched([*steps, steps[-1]])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
-    assert probes(watch, 3 * EVERY) == [*QUIET, False, *QUIET, False, *QUIET, True]
+    assert probes(watch, 3 * PROBED) == [*QUIET, False, *QUIET, False, *QUIET, True]

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from tests.edited_kernels import edit, identity, implementation
 from tests.faults.kernels import write_kernel
+from tuner.expressions.arithmetic import parse
+from tuner.kernel.functions import PythonFunction
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
+from tuner.runtime.entries import ScratchEntry
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 COMPUTATIONS = {
@@ -168,3 +173,29 @@ def test_a_python_reference_counts_with_what_it_imports(path: Path, file: str, t
 def test_built_in_kernels_compute_different_things() -> None:
     kernels = builtin_kernels()
     assert len({KernelIdentity(load_kernel(name)).computation for name in kernels}) == len(kernels)
+
+
+CHANGED: dict[str, object] = {
+    "requires": parse("n > 1"),
+    "parameters": {"vector": ParameterSpec("vector", (1, 2, 4), 1)},
+    "constraints": (("odd", parse("items > 0")),),
+    "scratch": (ScratchEntry("sums", (parse("n"),), "float32"),),
+    "launches": (),
+    "state": ("counter",),
+    "compile_options": ("-use_fast_math",),
+    "call": PythonFunction(Path(__file__), "run"),
+}
+"""Each field of a variant that decides what comes of it, with another value."""
+UNCOUNTED = {"name", "summary", "requirements", "pruning_rules", "listed"}
+"""A key of the digest, wording, what is joined in ``requires``, what is tried, another tool's space."""
+
+
+def test_every_field_of_a_variant_counts_or_is_left_out_on_purpose(path: Path) -> None:
+    assert {field.name for field in fields(VariantSpec)} == {*CHANGED, *UNCOUNTED}
+    kernel = load_kernel(str(path))
+    ((name, variant),) = kernel.variants.items()
+    texts = {KernelIdentity(kernel).text}
+    for field, value in CHANGED.items():
+        other = replace(kernel, variants={name: replace(variant, **{field: value})})
+        texts.add(KernelIdentity(other).text)
+    assert len(texts) == 1 + len(CHANGED)

@@ -27,6 +27,13 @@ from tuner.runtime.launches import Buffer, Plan
 
 COMPILE_S = 60.0
 """Allowed for what a function builds, as for NVRTC: its import, and the first calls, in which it compiles."""
+SETUP_S = 600.0
+"""Allowed for a problem's setup: a NumPy reference of a large problem takes its time."""
+PROBED = 16
+"""Candidates that are timed, at most, from one probe of the process's reference kernel to the next."""
+DRIFT = 0.02
+"""Relative difference of the reference kernel's times from which the GPU counts as another: several times what rested
+medians of one kernel differ by on an H200 (0.1 to 0.5 %)."""
 LIBRARY_S = 180.0
 """Allowed for a library's import and its first calls: torch alone takes seconds from a cold disk."""
 

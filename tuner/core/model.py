@@ -32,7 +32,7 @@ class Status(StrEnum):
     SLOW = "slow"
     """Verified, but so much slower than the incumbent that only a few samples were taken."""
     INVALID_CONFIG = "invalid_config"
-    """Rejected before measuring: a constraint on what the compiler reported does not hold."""
+    """Rejected before measuring: it has no valid launch, or a constraint on what the compiler reports does not hold."""
     COMPILE_ERROR = "compile_error"
     COMPILE_TIMEOUT = "compile_timeout"
     COMPILE_OOM = "compile_oom"
@@ -42,10 +42,10 @@ class Status(StrEnum):
     """The kernel destroyed its CUDA context: illegal or misaligned address, trap, illegal instruction."""
     HANG = "hang"
     WORKER_DIED = "worker_died"
-    CRASHED = "crashed"  # The tuner itself died on this configuration twice; it is not tried again.
+    CRASHED = "crashed"  # The tuner itself died on this configuration three times; it is not tried again.
     WRONG_RESULT = "wrong_result"
     UNVERIFIED = "unverified"
-    """Timed, but never best: there was no reference to compare the output with."""
+    """Timed, but never best: there was nothing to compare the output with, or too little time to compare all."""
     TOO_FAST = "too_fast"
     """Faster than the hardware allows, so the kernel cannot have done its work."""
     CLOCK_MISMATCH = "clock_mismatch"
@@ -56,7 +56,7 @@ class Status(StrEnum):
     """Right, but slower where nothing of its earlier launches is left: it leans on them."""
     TAMPERS = "tampers"  # It changes what times or compares it, or works elsewhere than in what is timed.
     UNSTABLE = "unstable"
-    """A finalist whose time a fresh process could not reproduce."""
+    """A finalist that a fresh process did not confirm: its time differed, or it was wrong at another size, say."""
     INACCURATE = "inaccurate"
     """Correct for its dtype, but further from the true result than the user allows."""
 
@@ -302,7 +302,7 @@ FOREIGN = "format"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a problem is tuned. It is kept with the run, but for the last three, so that it can go on as it began."""
+    """How a problem is tuned. It is kept with the run, but for time and conditions: it goes on as it began."""
 
     trials: int = 200
     sampler: str = "gp-ei"

@@ -36,7 +36,8 @@ _NOT_CONTENT = {
 }
 """Columns that may change without the row becoming another one."""
 ADDED = frozenset(("computation", "implementation"))
-"""Columns of schema 3, which count in a digest where they hold something: the rows of before keep theirs."""
+"""Columns of schema 3, which count in a digest where they hold something: the rows of before keep theirs. A later one
+must be text that is empty in older rows, and stand here."""
 
 
 _Parameter = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | float | bool | str

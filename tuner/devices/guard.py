@@ -19,7 +19,9 @@ from msgspec import structs
 
 from tuner.children.measuring import (
     ANSWERS,
+    DRIFT,
     MEASURING,
+    SETUP_S,
     Answer,
     ByReferee,
     Calibrate,
@@ -56,8 +58,6 @@ from tuner.devices.pending import Pending, Unanswered
 
 START_S = 120.0
 """Allowed for a new process up to its first message: a context takes half a second, but a cold disk may not."""
-SETUP_S = 600.0
-"""Allowed for repeating the setup: the reference of a large problem takes its time."""
 GRACE_S = 1.0
 """Beyond a step's deadline: what the process and this thread need to say and to read that it is done."""
 TICK_S = 0.02
@@ -69,9 +69,6 @@ IN_FLIGHT = 2
 MAX_START_FAILURES = 3
 AWAITED = "waiting for the GPU: "
 """Begins what is said when another process has the GPU."""
-DRIFT = 0.02
-"""By how much the reference kernel may differ in a new process: as much as the measuring process allows
-(``tuner.gpu.problem``) from one of its own probes to the next."""
 
 MeasuringChild = Child[Heard, MeasuringReply]
 

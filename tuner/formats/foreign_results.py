@@ -28,7 +28,18 @@ MOST_SETS = 1000
 MOST_ERROR = 200
 """Characters that are kept of an error."""
 UNITS_NS = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
-_UNIT = re.compile(r"(?:(mill?i|m)|(micro|[uμ])|(nano|n))?s(?:ecs?|econds?)?")
+_PREFIXES = {
+    "": "s",
+    "m": "ms",
+    "milli": "ms",
+    "mili": "ms",
+    "u": "us",
+    "μ": "us",
+    "micro": "us",
+    "n": "ns",
+    "nano": "ns",
+}
+_SECOND = re.compile(r"s(ecs?|econds?)?$")
 
 
 def unit_ns(path: Path, *names: object) -> float:
@@ -49,8 +60,8 @@ def unit_ns(path: Path, *names: object) -> float:
 
 @lru_cache(100)
 def _unit_ns(name: str) -> float | None:
-    found = _UNIT.fullmatch(unicodedata.normalize("NFKC", name).strip().lower())
-    return found and UNITS_NS[("ms", "us", "ns")[found.lastindex - 1] if found.lastindex else "s"]
+    prefix, seconds_of = _SECOND.subn("", unicodedata.normalize("NFKC", name).strip().lower())
+    return UNITS_NS[_PREFIXES[prefix]] if seconds_of and prefix in _PREFIXES else None
 
 
 def time_ns_of(value: object, unit: float) -> float | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 
-from tuner.children.measuring import ProblemSetup, Setup
+from tuner.children.measuring import DRIFT, PROBED, ProblemSetup, Setup
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Verification
@@ -253,12 +253,8 @@ def assemble(
 
 VECTOR_ROUNDS = 350
 """Of ``multiply_add``: some 200 us on an H200."""
-EVERY = 16
 EVERY_S = 30.0
-"""Candidates, or seconds, from one probe to the next."""
-TOLERANCE = 0.02
-"""Relative difference from which the GPU counts as another: several times what rested medians of one kernel differ by
-on an H200 (0.1 to 0.5 %)."""
+"""From one probe to the next, where fewer than ``PROBED`` candidates are timed meanwhile."""
 AGAIN_S = 0.2
 """Wait before a second probe confirms it."""
 
@@ -309,7 +305,7 @@ class DriftWatch:
             ClockMismatchError: something disturbs the reference; this was no probe.
         """
         self._candidates += 1
-        if self._candidates < EVERY and time.monotonic() < self._last_s + EVERY_S:
+        if self._candidates < PROBED and time.monotonic() < self._last_s + EVERY_S:
             return False
         time_ns = self._reference.time_ns()
         if self._differs(time_ns):
@@ -322,4 +318,4 @@ class DriftWatch:
         return drifted
 
     def _differs(self, time_ns: float) -> bool:
-        return abs(time_ns / self.reference_ns - 1.0) > TOLERANCE
+        return abs(time_ns / self.reference_ns - 1.0) > DRIFT

@@ -26,6 +26,7 @@ from tuner.children.measuring import (
     LIBRARY_S,
     LOCKED_OUT,
     NOT_ISOLATED,
+    SETUP_S,
     Answer,
     Calibrate,
     Calibrated,
@@ -77,10 +78,8 @@ from tuner.runtime.driver import DriverFailure
 from tuner.runtime.launches import OUTPUTS
 
 LOAD_S = 60.0
-SETUP_S = 600.0
-"""Allowed for a setup: a NumPy reference of a large problem takes its time."""
 KERNEL_SETUP_S = 120.0
-"""The same where the default configuration is the reference: it may hang."""
+"""Allowed for a setup where the default configuration is the reference: it may hang."""
 CALIBRATION_S = 120.0
 NUMPY_S = 60.0
 """Allowed for NumPy on the host, which has no bound of its own."""

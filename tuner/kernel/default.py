@@ -41,8 +41,8 @@ def default_configurations(
     """Return the defaults of problems with the same dtypes and options, each with one of these problems.
 
     The first that is valid for a problem is its default: near to a variant's defaults is the same for all problems, so
-    that their defaults have one order, that of :func:`preference`. They are gathered from problems that differ in what
-    vectors divide, and in magnitude, around the problem itself first and then around the kernel's default sizes.
+    that their defaults have one order, that of :func:`default_order`. They are gathered from problems that differ in
+    what vectors divide, and in magnitude, around the problem itself first and then around the kernel's default sizes.
     """
     defaults: dict[Configuration, Problem] = {}
     around = [sizes for own in (problem.sizes, kernel.problem().sizes) for sizes in _sizes_around(own)]

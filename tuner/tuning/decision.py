@@ -85,12 +85,7 @@ def choose(
         prefer: settles ties; with a margin it says what each has to gain.
         margin: as a share; 0 where no winner may be slower than the fastest beyond the noise.
     """
-    leader, raced = standings[0].left[0], standings[0].groups
-    fastest = (
-        leader  # an eliminated one had fewer rounds, and is not faster; in the other mode it may be
-        if len(standings) == 1
-        else min(raced, key=lambda i: (_ratio(standings, i, leader).median, i != leader))
-    )
+    raced, fastest = standings[0].groups, _fastest(standings)
     behind = {i: max(1.0, _ratio(standings, i, fastest).median) for i in raced}
     floors = [standing.noise_floor for standing in standings]
     preferred = {i: prefer(contestants[i].configuration) for i in raced}
@@ -104,6 +99,18 @@ def choose(
 
     tied = [i for i in raced if behind[i] <= 1.0 + floor and not is_beaten(i)]
     return min(tied, key=lambda i: (preferred[i], behind[i], i != fastest), default=fastest)
+
+
+def _fastest(standings: Sequence[Standing]) -> int:
+    """Return the fastest in the mean over the modes.
+
+    In one mode it is the leader of what is left: an eliminated one had fewer rounds, and is not faster. In another mode
+    it may be.
+    """
+    leader = standings[0].left[0]
+    if len(standings) == 1:
+        return leader
+    return min(standings[0].groups, key=lambda i: (_ratio(standings, i, leader).median, i != leader))
 
 
 def settled(contestants: Sequence[Trial], standing: Standing, prefer: Preference) -> bool:

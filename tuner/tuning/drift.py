@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from tuner.children.measuring import PROBED
 from tuner.core.model import Configuration, Status, Trial
 
-WINDOW = 16
-"""Most candidates that the measuring process times between two probes of its reference kernel. Failed ones are among
-them, so that the last 16 successes cover all that was timed since the last probe."""
 NEAR = 1.10
 """Only times this close to the best are taken again: the others do not matter, and the race decides anyway."""
 RETIMINGS = 2
@@ -62,7 +60,9 @@ class DriftCheck:
     def _note(self, trial: Trial, *, timed: bool) -> None:
         if timed:
             self._recent[trial.samples_ns] = [*self._recent.pop(trial.samples_ns, []), trial]
-            if len(self._recent) > WINDOW:
+            if (
+                len(self._recent) > PROBED
+            ):  # failed ones are among those since the last probe, but not among these
                 del self._recent[next(iter(self._recent))]
         elif trial.samples_ns in self._recent:  # else a probe without drift came after it
             self._recent[trial.samples_ns].append(trial)

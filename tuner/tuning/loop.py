@@ -92,10 +92,9 @@ class SearchLoop:
         self._pending: dict[int, _Begun] = {}
         """Those that the device has, by number."""
         self._waiting = False
-        """Whether the next trial has to wait until what it is chosen from is compiled.
+        """Whether the next trial has to wait until the nominees that it is chosen from are compiled.
 
-        Nothing is told meanwhile: the choice must not depend on how long compiling takes. Whether it must wait is
-        settled once for each choice: from one check to the next a compilation may end, or the time."""
+        Meanwhile the study is told no result: the choice must not depend on how long compiling takes."""
         self._opening = True
         """Whether the default and the initial configurations are still to be tried."""
         self._begun = 0
@@ -224,7 +223,7 @@ class SearchLoop:
     def _lookahead(self) -> int:
         if self._expected_ns is None and math.isinf(self.time_s):
             return self.run.lookahead
-        best_ns = min(self._told_ns.values(), default=None)
+        best_ns = min(self._told_ns.values(), default=0.0)
         return lookahead_of(self.device, self._expected_ns or 0.0, best_ns)
 
     def _must_wait(self) -> bool:

@@ -116,7 +116,7 @@ def new_run(request: Request, device: Device) -> tuple[Run, str]:
         gpu=device.gpu,
         device=device.name,
         options=replace(options, sampler=canonical_name(options.sampler)),
-        lookahead=lookahead_of(device, request.expected_ns),
+        lookahead=lookahead_of(device, request.expected_ns or 0.0),
         kernel_digest=identity.text,
         computation=identity.computation,
         kernel_file=str(request.kernel.file),
@@ -167,17 +167,14 @@ def interrupted_run(store: Store, request: Request, device: str) -> Run:
     return run
 
 
-def lookahead_of(device: Device, expected_ns: float | None, best_ns: float | None = None) -> int:
-    """Return how many trials may be pending.
+def lookahead_of(device: Device, *times_ns: float) -> int:
+    """Return how many trials may be pending: what keeps a device busy, or few where one of these times is long.
 
     Args:
         device: says how many keep it busy.
-        expected_ns: what the next candidates take, roughly, if the time for them is short; else None.
-        best_ns: of the fastest so far.
+        times_ns: of candidates, as far as they are known.
     """
-    if expected_ns is None or max(expected_ns, best_ns or 0.0) < LONG_NS:
-        return device.lookahead
-    return min(device.lookahead, AHEAD)
+    return min(device.lookahead, AHEAD) if max(times_ns) >= LONG_NS else device.lookahead
 
 
 def _sampler(run: Run, space: SearchSpace) -> SpaceSampler:

@@ -150,6 +150,7 @@ def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "reason", "word"),
     [
+        ("locked", "launch_error", "docs/judging.md"),
         ("liar", "tampers", "outputs are right, and they are not: y[0] is 2"),
         ("secretive", "tampers", "does not show its outputs"),
         ("onecontent", "tampers", "all contents"),

@@ -113,7 +113,6 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
             if before not in (None, last[loop.name], (number - 1, launch.repeat[:depth])):
                 remedy = "launches in one loop are neighbours and say the same of it; give another loop another name"
                 table.fail(f"repeat {loop.name} is two loops", remedy)
-    memory = tuple(scratch.values())
     compiling = table.table("compile")
     options = read_options(compiling)
     check_names(compiling, options, folder, inner)
@@ -124,14 +123,13 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
             requires,
             parameters,
             constraints,
-            memory,
-            launches,
-            None,
-            pruning_rules,
-            requirements,
-            _state(table),
-            compiling.done(options),
-            call,
+            scratch=tuple(scratch.values()),
+            launches=launches,
+            pruning_rules=pruning_rules,
+            requirements=requirements,
+            state=_state(table),
+            compile_options=compiling.done(options),
+            call=call,
         )
     )
 

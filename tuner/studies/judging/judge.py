@@ -54,6 +54,7 @@ ROUNDS_NS = 3e9
 KNOWN_SHARE = 20.0
 """A call may take so many times as long as a first one that is taken for a hang after 10 s."""
 COLLECT_S = 1.0
+MAY_READ = "a candidate in Python may read its own file and libraries, and use no network: docs/judging.md"
 NAME, INCUMBENT = "candidate", "best so far"
 
 
@@ -105,34 +106,35 @@ class Judgement:
             incumbent: another candidate, to compare it with.
         """
         try:
-            verdict = self._whole(candidate, name, incumbent)
+            verdict = self._judge_alone(candidate, name, incumbent)
         finally:
             phases, self.device.phases = self.device.phases, Phases()
         return structs.replace(verdict, phases=tuple(phases.spans()))
 
-    def _whole(self, candidate: KernelSpec, name: str, incumbent: Best | None) -> Verdict:
+    def _judge_alone(self, candidate: KernelSpec, name: str, incumbent: Best | None) -> Verdict:
         if not _is_called(candidate):
-            return self._judged(candidate, name, incumbent)
+            return self._judge_problems(candidate, name, incumbent)
         readable = readable_for(self.task.kernel, candidate, self.task.against.baselines)
         with isolated(self.device, readable) as device:
-            verdict = replace(self, device=device)._judged(candidate, name, incumbent)
+            verdict = replace(self, device=device)._judge_problems(candidate, name, incumbent)
             missing = [one.removeprefix(NOT_ISOLATED) for one in device.notes if one.startswith(NOT_ISOLATED)]
         verdict = structs.replace(verdict, not_isolated=tuple(missing))
         if verdict.judged is not Judged.RIGHT:
             return verdict
+        reason = str(Status.TAMPERS)
         try:
             with self.device.phases.phase("baselines alone"):
-                error, reason = slowed_baseline(self.device, self.task, verdict), str(Status.TAMPERS)
+                error = slowed_baseline(self.device, self.task, verdict)
         except TunerError as failure:
             error, reason = f"its baselines outside of its process: {failure}", "failed"
         if not error:
             return verdict
         return structs.replace(verdict, judged=judged_for(reason), speed=None, reason=reason, message=error)
 
-    def _judged(self, candidate: KernelSpec, name: str, incumbent: Best | None) -> Verdict:
+    def _judge_problems(self, candidate: KernelSpec, name: str, incumbent: Best | None) -> Verdict:
         problems: list[ProblemVerdict] = []
         for problem in self.task.problems:
-            problems.append(self._at(problem, candidate, incumbent))
+            problems.append(self._judge_at(problem, candidate, incumbent))
             if problems[-1].judged is not Judged.RIGHT:
                 break
         last = problems[-1]
@@ -176,7 +178,7 @@ class Judgement:
             device.gpu.name, versions, at,
         )  # fmt: skip
 
-    def _at(self, problem: Problem, candidate: KernelSpec, incumbent: Best | None) -> ProblemVerdict:
+    def _judge_at(self, problem: Problem, candidate: KernelSpec, incumbent: Best | None) -> ProblemVerdict:
         began = time.monotonic()
         work = _AtProblem(self, problem, candidate, incumbent)
         try:
@@ -241,11 +243,16 @@ class _AtProblem:
             known = verification.checked and math.isfinite(worst)
             self.note(mismatches=verification.mismatches, worst_error=worst if known else None)
         if not trial.status.ranked:
-            raise CandidateRefused(trial.status, trial.error)
+            raise CandidateRefused(trial.status, trial.error + self._hint(trial.error))
         if (trial.time_ns or 0.0) > limit_ns:
             text = f"a call takes {(trial.time_ns or 0.0) / 1e9:.1f} s, and the limit is {limit_ns / 1e9:g} s"
             raise CandidateRefused("too_slow", text)
         return trial
+
+    def _hint(self, error: str) -> str:
+        """Return what to do about an error that the lock around a Python candidate causes; empty for others."""
+        locked_out = _is_called(self._candidate) and PermissionError.__name__ in error
+        return f" ({MAY_READ})" if locked_out else ""
 
     def _race(self, configuration: Configuration, time_ns: float, conditions: Conditions) -> float:
         """Time it in turn with the others, in each mode that counts; return its time in the first."""
