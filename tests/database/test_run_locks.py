@@ -141,11 +141,11 @@ def test_what_is_not_in_the_file_any_more_is_noticed(database: Path) -> None:
     with Database.open(database) as opened:
         opened.start_run(run)
         rows = [opened.record(run.id, make_trial(number)) for number in range(3)]
-        opened.confirm(run.id, rows)
+        opened.require_rows(run.id, rows)
         with closing(sqlite3.connect(database)) as other, other:
             other.execute("DELETE FROM trials WHERE id = ?", (rows[1],))
         with pytest.raises(DatabaseError, match="lacks 1 of the rows"):
-            opened.confirm(run.id, rows)
+            opened.require_rows(run.id, rows)
 
 
 @pytest.mark.parametrize("damage", ["cut off", "overwritten"])

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from tuner.children.measuring import DRIFT, PROBED
-from tuner.gpu import problem
-from tuner.gpu.problem import AGAIN_S, EVERY_S, DriftWatch
+from tuner.gpu import drift
+from tuner.gpu.drift import AGAIN_S, EVERY_S, DriftWatch
 
 NS = 150_000.0
 GONE = 1.0 + DRIFT + 0.005
@@ -38,7 +38,7 @@ class Scripted:
 def watched(monkeypatch: pytest.MonkeyPatch) -> type[Scripted]:
     def clock(times: Sequence[float]) -> Scripted:
         scripted = Scripted(times)
-        monkeypatch.setattr(problem, "time", scripted)
+        monkeypatch.setattr(drift, "time", scripted)
         return scripted
 
     return clock  # type: ignore[return-value]

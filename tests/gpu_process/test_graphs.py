@@ -10,7 +10,8 @@ import pytest
 
 from tuner.core.conditions import Mode
 from tuner.gpu import calibration, timing
-from tuner.gpu.problem import VECTOR_ROUNDS, ProblemSession, ReferenceKernel
+from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
+from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import SampleGraph, run_once
 from tuner.kernel.roofline import ARCHITECTURES
 

@@ -63,7 +63,7 @@ def test_at_its_end_a_run_looks_for_all_rows_that_it_has_recorded(
     database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_for: list[tuple[object, ...]] = []
-    monkeypatch.setattr(database, "confirm", lambda *given: looked_for.append(given))
+    monkeypatch.setattr(database, "require_rows", lambda *given: looked_for.append(given))
     result = run(kernel, database, StubDevice())
     rows = [trial.id for trial in database.trials(result.state.run.id)]
     assert looked_for == [(result.state.run.id, rows, result.winner_id)]

@@ -17,7 +17,7 @@ from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.rules import excluded
-from tuner.kernel.space import Conditions, narrow, valid_configurations
+from tuner.kernel.space import Allowed, narrow, valid_configurations
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
 from tuner.report.next_steps import show_next
@@ -128,7 +128,7 @@ def _tensors(kernel: KernelSpec, problem: Problem) -> list[dict[str, Any]]:
 
 
 def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, Any]]:
-    conditions = Conditions(kernel, problem, gpu, narrow(kernel, (), {}))
+    conditions = Allowed(kernel, problem, gpu, narrow(kernel, (), {}))
     settled = settle(kernel, problem, gpu, conditions.contains)
     return [
         {

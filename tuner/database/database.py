@@ -314,7 +314,7 @@ class Database(Queries):
 
     # -- the whole file
 
-    def confirm(self, run_id: str, trials: Sequence[int], winner: int | None = None) -> None:
+    def require_rows(self, run_id: str, trials: Sequence[int], winner: int | None = None) -> None:
         """Look for what was recorded as another program would: by the file's name, on a connection of its own.
 
         Args:

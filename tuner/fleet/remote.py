@@ -22,7 +22,7 @@ from tuner.tuning.store import Store
 READS = frozenset(
     (
         "mark", "best_known", "known_winners", "earlier_trials", "intact", "related_trials", "left_behind", "rows",
-        "confirm",
+        "require_rows",
     )
 )  # fmt: skip
 WRITES = frozenset(

@@ -16,9 +16,10 @@ from tuner.core.model import Gpu
 from tuner.core.stats import paired_ratio
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Fixed, Timed
+from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
 from tuner.gpu.driver import Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
-from tuner.gpu.problem import VECTOR_ROUNDS, ProblemSession, ReferenceKernel, assemble
+from tuner.gpu.problem import ProblemSession, assemble
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
 from tuner.kernel.batching import Batch, Limits

@@ -64,11 +64,12 @@ from tuner.gpu.candidate import Timed, load
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.contents import FurtherContents, Referee
 from tuner.gpu.conversation import Conversation
+from tuner.gpu.drift import DriftWatch, ReferenceKernel
 from tuner.gpu.driver import Context, status_of
 from tuner.gpu.listing import hello_of
 from tuner.gpu.measure import CandidateMeasurement, ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.outside import Outside
-from tuner.gpu.problem import DriftWatch, ProblemSession, ReferenceKernel, open_session
+from tuner.gpu.problem import ProblemSession, open_session
 from tuner.gpu.seal import Seal
 from tuner.gpu.timing import ClockMismatchError, Timer
 from tuner.gpu.turns import Turns, lock_files

@@ -36,7 +36,7 @@ def demanded_of(variants: Iterable[VariantSpec]) -> str:
 
 
 @dataclass(frozen=True)
-class Conditions:
+class Allowed:
     """What a search may try, one configuration at a time: what meets the conditions, also where a sample lacks it."""
 
     kernel: KernelSpec
@@ -85,7 +85,7 @@ def valid_configurations(
     valid = enumerate_valid(variant, allowed, kernel.environment(problem, gpu), rng)
     if not valid.sampled:
         return valid
-    conditions = Conditions(kernel, problem, gpu, {variant.name: allowed})
+    conditions = Allowed(kernel, problem, gpu, {variant.name: allowed})
     own = replace(kernel, initial=tuple(one for one in kernel.initial if one.variant == variant.name))
     initial = (one.configuration for one in settle(own, problem, gpu, conditions.contains))
     default = Configuration.of(variant.name, variant.defaults)
@@ -165,7 +165,7 @@ class SearchSpace:
         left_out: Mapping[str, str] | None = None,
         kind: str = "valid",
         about: float | None = None,
-        beyond: Conditions | None = None,
+        beyond: Allowed | None = None,
     ) -> None:
         self.variants = tuple(variants)
         self.size_before = size_before
@@ -230,9 +230,7 @@ class SearchSpace:
             )
         if not sampled:
             return cls(spaces, size_before, left_out)
-        return cls(
-            spaces, size_before, left_out, about=about, beyond=Conditions(kernel, problem, gpu, narrowed)
-        )
+        return cls(spaces, size_before, left_out, about=about, beyond=Allowed(kernel, problem, gpu, narrowed))
 
     def __len__(self) -> int:
         return sum(len(variant) for variant in self.variants)

@@ -82,7 +82,7 @@ def tune(
     finally:
         with uninterrupted():
             _close(loop, ending, innocent=innocent)
-    store.confirm(run_id, list(store.rows(run_id).values()), winner_row)
+    store.require_rows(run_id, list(store.rows(run_id).values()), winner_row)
     if ending == "interrupted":
         done = len(state.trials)
         how_far = (

@@ -87,7 +87,7 @@ class Store(Protocol):
     def finish_run(self, run_id: str, state: str, stats: Mapping[str, Any], *, forget_attempts: bool) -> None:
         """Write how a run ended."""
 
-    def confirm(self, run_id: str, trials: Sequence[int], winner: int | None) -> None:
+    def require_rows(self, run_id: str, trials: Sequence[int], winner: int | None) -> None:
         """Look for rows as another program would.
 
         Raises:
