@@ -38,7 +38,7 @@ def test_the_default_where_nothing_was_tuned(kernel: KernelSpec) -> None:
     chosen = choose(ConfigurationArguments(str(kernel.file)), GPU)
     assert chosen.configuration == configuration("ok", 32, 1)
     assert chosen.source == "default" and chosen.time_ns is None
-    assert "nothing was tuned" in chosen.notes[0] and not Path("results").exists()
+    assert "this problem was not tuned" in chosen.notes[0] and not Path("results").exists()
 
 
 def test_the_winner_of_this_very_problem(kernel: KernelSpec) -> None:

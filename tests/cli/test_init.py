@@ -87,7 +87,7 @@ def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert mark in written
     assert "#ifndef TILE, #define TILE 32, #endif" in said.err
-    assert said.err.count("a guess, to be corrected") == written.count("# TODO: ") >= 2
+    assert said.err.count("a guess: ") == written.count("# TODO: ") >= 2
 
 
 def test_a_loop_over_the_grid_is_launched_with_the_blocks_of_the_source(

@@ -210,9 +210,7 @@ def test_sizes_and_launches_of_the_calling_code_are_taken(capsys: pytest.Capture
         "__global__", "extern __shared__ float part[];\n__global__"
     )
     data, said = init(capsys, text.replace("t * sizeof(float)", "512"), "--force")
-    assert (
-        launch(data)["shared_bytes"] == "512" and "a guess, to be corrected if it is wrong: bytes" in said.err
-    )
+    assert launch(data)["shared_bytes"] == "512" and "a guess: bytes" in said.err
 
 
 def test_an_integer_that_bounds_nothing_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,6 +183,13 @@ def test_help_says_what_it_does(command: click.Command) -> None:
         assert "tune trials " in output
 
 
+@pytest.mark.parametrize("words", [*LISTED, "cluster start", "cluster run"])
+def test_examples_are_the_end_of_a_help(words: str) -> None:
+    _, shown, examples = CliRunner().invoke(cli, [*words.split(), "--help"]).output.partition("Examples:\n")
+    assert all(line.strip().startswith("tune ") for line in examples.splitlines())
+    assert shown or words in ("report", "show", "doctor", "cluster", "db")
+
+
 def test_first_help_is_short_and_help_all_has_the_rest() -> None:
     first, everything = (CliRunner().invoke(cli, [word]).output for word in ("--help", "--help-all"))
     shown = [name for group in GROUPS.values() for name in group]

@@ -6,6 +6,7 @@ import importlib
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tuner.api import tune as module
 from tuner.compat.kernel_tuner.definition import define
 from tuner.compat.kernel_tuner.file_utils import store_metadata_file, store_output_file
 from tuner.compat.kernel_tuner.util import get_best_config, get_config_string
-from tuner.core.errors import TunerError, UsageError
+from tuner.core.errors import NoGpuError, TunerError, UsageError
 from tuner.formats.foreign import read_results
 from tuner.kernel.load import load_kernel
 
@@ -35,6 +36,7 @@ ARGUMENTS = [np.zeros_like(X), X, np.float32(3), np.int32(N)]
 PARAMETERS = {"block_size_x": [32, 64, 128], "tile": [1, 2], "loop_unroll_factor": [0, 1], "unused": [7, 8]}
 
 
+NO_GPU = NoGpuError("this machine has no NVIDIA GPU", "or without device='cuda'")
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 
@@ -43,6 +45,14 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run in a folder of the test's own, on the fake device."""
     monkeypatch.setattr(module, "open_device", tune_fake.open_fake)
     monkeypatch.chdir(tmp_path)
+
+
+def test_without_a_gpu_a_script_is_told_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "open_device", Mock(side_effect=NO_GPU))
+    with pytest.raises(NoGpuError) as caught:
+        kernel_tuner.tune_kernel("scale", SCALE, N, ARGUMENTS, {"block_size_x": [32, 64], "tile": [1]})
+    assert "no NVIDIA GPU; run it on a machine with one; `tune doctor`" in str(caught.value)
+    assert "device=" not in str(caught.value) and "Kernel(" not in str(caught.value)
 
 
 def defined(

@@ -70,7 +70,7 @@ def test_files_teach_the_search_of_another_and_the_best_of_each_is_tried_first(
         files += ["--learn-from", str(written(tmp_path / name, t4(recorded) if "T4" in name else recorded))]
         taught.append({"bx": bx, "by": by, "fast": 1})
     code, out, said = tune("--device", f"replay:{path}", "--trials", 3, "--json", *files)
-    assert code == 0 and "28 results of other tools are transferred" in said
+    assert code == 0 and "28 results of other tools guide the search" in said
     assert [step["configuration"] for step in trajectory((code, out, said))[1:]] == taught
 
 

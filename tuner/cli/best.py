@@ -190,7 +190,7 @@ def _show_markdown(rows: Sequence[Mapping[str, object]]) -> None:
 
 STACKED = ("confirmed", "warm", "timed", "source", "gpu", "rate")
 """Columns that move below their row on a narrow terminal, the first one first."""
-ONLY_REPLAYED = "replayed times: nothing that fits was measured here"
+ONLY_REPLAYED = "replayed times: none was measured here"
 
 
 def measured_else_replayed(

@@ -69,7 +69,7 @@ def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguratio
             )  # fmt: skip
         notes = (*notes, f"the stored winner cannot be run any more: {reason}")
     elif given.config is None:
-        notes = (*notes, f"nothing was tuned for this problem on {_gpu_text(gpu)}: the default configuration")
+        notes = (*notes, f"this problem was not tuned on {_gpu_text(gpu)}: the default configuration")
     default = SearchSpace.from_kernel(kernel, problem, chosen).default
     return ChosenConfiguration(kernel, problem, chosen, default, "default", notes=notes)
 
@@ -260,7 +260,7 @@ def _gpu_or(gpu: Gpu | None, stored: StoredTrial | StoredWinner | None) -> tuple
     if stored is not None:
         return stored.run.gpu, ()
     typical = ARCHITECTURES[90]
-    return typical, (f"no GPU is named and none is known: the limits of an {typical.name}",)
+    return typical, (f"no GPU here, and none named by --gpu or --cc: taken for an {typical.name}",)
 
 
 def _gpu_text(gpu: Gpu | None) -> str:

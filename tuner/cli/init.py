@@ -74,7 +74,7 @@ def init(asked: InitArguments) -> None:
             f"{source} is a part of {other}, where what it lacks is defined: tune init {shlex.quote(str(other))}"
         )
     for number, line in lines:
-        say(f"{output}:{number}: a guess, to be corrected if it is wrong: {line.partition(f'# {GAP}: ')[2]}")
+        say(f"{output}:{number}: a guess: {line.partition(f'# {GAP}: ')[2]}")
     try:
         read_kernel(output.resolve())
     except KernelError as error:

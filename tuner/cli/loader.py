@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -63,7 +64,7 @@ def command(
     """Return the command whose options are the fields of a record, and whose help is the record's docstring.
 
     Args:
-        record: a dataclass.
+        record: a dataclass; the examples of its docstring stand behind the options.
         body: ``module:function`` in this package, or what chooses that by the record; the function is called with it.
         name: of the command, if it is not the function's.
         sections: the fields whose options help lists, by headings; those behind the first only with ``--help-all``.
@@ -83,7 +84,9 @@ def command(
     ]
     if name is None and isinstance(body, str):
         name = body.partition(":")[2]
-    return (kind or Once)(name, sections, callback=run, params=parameters, help=record.__doc__, **attributes)
+    text, mark, examples = inspect.cleandoc(record.__doc__ or "").partition("\b\nExamples:")
+    attributes |= {"callback": run, "params": parameters, "help": text, "epilog": mark + examples or None}
+    return (kind or Once)(name, sections, **attributes)
 
 
 def begin(device: str, jobs: int | None, cache: Path | None, **how: Any) -> None:

@@ -34,6 +34,7 @@ def report(asked: ReportArguments) -> None:
     filters = Filters(**kernel_filters(asked.kernel), gpu=asked.gpu, dtype=asked.dtype)
     if sum((bool(asked.run_id), asked.everything, filters != Filters())) > 1:
         raise UsageError("--run, --all and filters exclude each other", "give one of them")
+    more = ""
     with Database.open(asked.db, write=False) as database:
         if asked.everything or filters != Filters():
             refuse_unknown(database, filters)
@@ -43,8 +44,8 @@ def report(asked: ReportArguments) -> None:
             ids = [asked.run_id] if asked.run_id else database.run_ids()
             if not ids:
                 raise DatabaseError(f"there are no runs in {asked.db}", "tune a kernel first: tune gemm")
-            subjects = read_run(database, database.run_id(ids[0]))
-            what = ""
+            subjects, what = read_run(database, database.run_id(ids[0])), ""
+            more = "; --all also shows earlier runs" if not asked.run_id and len(ids) > 1 else ""
     report_damage(subjects.damaged)
     if not subjects.problems and not subjects.best:
         raise DatabaseError(f"no run in {asked.db} fits", "leave out a filter")
@@ -56,7 +57,7 @@ def report(asked: ReportArguments) -> None:
     write_text(asked.output, [text], force=asked.force)
     trials = sum(len(one.stored) for one in subjects.problems)
     counts = f"{counted(len(subjects.problems), 'problem')} with {counted(trials, 'trial')}"
-    click.echo(f"wrote {counts} to {asked.output} ({len(text.encode()) / 1e6:.2f} MB)")
+    click.echo(f"wrote {counts} to {asked.output} ({len(text.encode()) / 1e6:.2f} MB){more}")
 
 
 def _advice(asked: ReportArguments, subjects: Subjects) -> dict[str, Advice]:

@@ -118,7 +118,7 @@ def _heading(text: str) -> list[Line]:
 
 
 def _space_line(data: dict[str, Any], kernel: KernelSpec, cc: int) -> str:
-    gpu = f"{data['gpu']}, which stands for --cc {cc}"
+    gpu = f"{data['gpu']} (--cc {cc})"
     return f"space for {kernel.problem(**_settled(data))} on {gpu}: {_size(data['space'])}"
 
 

@@ -213,8 +213,8 @@ def heading(state: State, shown: Collection[str] = (), *, full: bool = False) ->
         lines.append(f"{state.known_before} configurations are known from earlier runs and not tried again")
     if taught := state.taught.results:
         sources = " and ".join(sorted(state.taught.of))
-        lines.append(f"{taught} results of {sources} are transferred, and their winners tried first")
-    lines += [f"nothing is transferred from {printable(line)}" for line in state.taught.unlike]
+        lines.append(f"{taught} results of {sources} guide the search; their winners are tried first")
+    lines += [f"no search is guided by {printable(line)}" for line in state.taught.unlike]
     if state.trials:
         lines.append(f"resuming after {counted(len(state.trials), 'trial')}")
     return lines

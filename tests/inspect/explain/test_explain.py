@@ -204,6 +204,13 @@ def test_first_the_six_lines_and_what_to_change() -> None:
     assert "nothing stands out in what was examined" in few
 
 
+def test_without_a_number_of_flop_bytes_bound_the_time(tmp_path: Path) -> None:
+    path = write_kernel(tmp_path / "k")
+    path.write_text(path.read_text().replace('flops = "n"\n', ""))
+    (bound,) = (line for line in run(str(path)).output.splitlines() if line.startswith("bound"))
+    assert "add work.flops; its bytes take at least" in bound
+
+
 def test_tensor_cores_have_no_bytes_in_flight() -> None:
     assert "bytes in flight" not in run("gemm", "--cc", "90", "--config", MMA, "--full").output
     said = run("vector_add", "--cc", "90", "--full").output

@@ -204,6 +204,8 @@ def test_what_is_not_the_default_is_marked_and_nothing_is_drawn_of_no_failures(
     assert "SMs get none" not in page.text  # its grid leaves four on purpose
     narrow = ["vector_add", "--variant", "vectorized", "--fix", "vector_width=1", *command[2:]]
     assert said_by(capsys, *narrow).code == 0
+    latest = ["report", "--db", str(tmp_path / "t.db"), "-o", str(tmp_path / "latest.html")]
+    assert said_by(capsys, *latest).out.endswith("; --all also shows earlier runs\n")
     assert "move the same data with 1/4 of the loads" in report(tmp_path / "t.db").text.replace(NBSP, " ")
 
 

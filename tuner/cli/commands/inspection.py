@@ -14,12 +14,6 @@ from tuner.cli.options import ConfigurationArguments, ForGpuArguments, ProblemAr
 
 as_json_option = partial(flag, "--json", help_="Print as JSON.")
 
-INIT_EXAMPLES = """\b
-Examples:
-  tune init stencil.cu
-  tune init kernels.cu --entry transpose -o transpose.toml
-"""
-
 
 @dataclass(frozen=True)
 class InitArguments:
@@ -28,6 +22,11 @@ class InitArguments:
     Reads the kernel's parameters, macros and launches, and how it indexes its arrays. What nothing defines becomes a
     parameter, with values to try. What cannot be read is guessed, and marked TODO. Results are compared with those of
     the default configuration until you say what they must be. Runs nothing, and needs no GPU.
+
+    \b
+    Examples:
+      tune init stencil.cu
+      tune init kernels.cu --entry transpose -o transpose.toml
     """
 
     source: Path = argument(type=shared.FILE, metavar="FILE.cu")
@@ -40,14 +39,7 @@ class InitArguments:
     force: bool = flag("--force", help_="Replace the file if it exists.")
 
 
-init = command(InitArguments, "init:init", epilog=INIT_EXAMPLES)
-
-CHECK_EXAMPLES = """\b
-Examples:
-  tune check ./mykernel.toml
-  tune check gemm --cc 90 --configurations all
-  tune check ./mykernel.toml --json
-"""
+init = command(InitArguments, "init:init")
 
 
 @dataclass(frozen=True)
@@ -57,6 +49,12 @@ class CheckArguments:
     Prints `file:line: what is wrong; what to do` for each. Compiles a sample of configurations, compares arguments with
     what the kernels take, and runs plain CUDA C++ on the CPU at small sizes, compared with the reference. Stopped or
     out of time, it prints what it has found. Exit status 1 on any finding, 124 if there was none until --time was over.
+
+    \b
+    Examples:
+      tune check ./mykernel.toml
+      tune check gemm --cc 90 --configurations all
+      tune check ./mykernel.toml --json
     """
 
     kernel_name: str = kernel_argument(required=True)
@@ -82,14 +80,7 @@ class CheckArguments:
     as_json: bool = shared.json()
 
 
-check = command(CheckArguments, "check:check", epilog=CHECK_EXAMPLES)
-
-EXPLAIN_EXAMPLES = """\b
-Examples:
-  tune explain vector_add --size n=2**28
-  tune explain gemm --cc 80 --config "mma_sync block_m=128 stages=3"
-  tune explain --trial 12 --json
-"""
+check = command(CheckArguments, "check:check")
 
 
 @dataclass(frozen=True)
@@ -100,6 +91,12 @@ class ExplainArguments(ForGpuArguments):
     the SASS; a plain kernel also runs on the CPU, which shows its accesses, but not with --trial. Needs no GPU. Without
     --config and --trial, it is the winner for this problem, or else the default. Without --gpu, --cc and --device, the
     GPU is that of this machine, else the winner's or trial's, else a typical H200.
+
+    \b
+    Examples:
+      tune explain vector_add --size n=2**28
+      tune explain gemm --cc 80 --config "mma_sync block_m=128 stages=3"
+      tune explain --trial 12 --json
     """
 
     full: bool = flag(
@@ -108,14 +105,7 @@ class ExplainArguments(ForGpuArguments):
     as_json: bool = shared.json()
 
 
-explain = command(ExplainArguments, "explain:explain", epilog=EXPLAIN_EXAMPLES)
-
-PROFILE_EXAMPLES = """\b
-Examples:
-  tune profile vector_add --size n=2**28
-  tune profile gemm --config "mma_sync block_m=128 stages=3" --json
-  tune profile --trial 12 --output before.ncu-rep
-"""
+explain = command(ExplainArguments, "explain:explain")
 
 
 @dataclass(frozen=True)
@@ -126,6 +116,12 @@ class ProfileArguments(ConfigurationArguments):
     the winner for this problem on this GPU, or the default configuration if nothing was tuned.
 
     Needs an NVIDIA GPU.
+
+    \b
+    Examples:
+      tune profile vector_add --size n=2**28
+      tune profile gemm --config "mma_sync block_m=128 stages=3" --json
+      tune profile --trial 12 --output before.ncu-rep
     """
 
     mode_name: str | None = option(
@@ -143,16 +139,7 @@ class ProfileArguments(ConfigurationArguments):
     as_json: bool = shared.json()
 
 
-profile = command(ProfileArguments, "explain:profile", epilog=PROFILE_EXAMPLES)
-
-SANITIZE_EXAMPLES = """\b
-Examples:
-  tune sanitize gemm
-  tune sanitize transform --size n=2**28 --dtype float16 --tool memcheck
-  tune sanitize reduce --sample 50 --json
-  tune sanitize --trial 12 --at n=1000003
-  tune sanitize reduce --winners
-"""
+profile = command(ProfileArguments, "explain:profile")
 
 
 @dataclass(frozen=True)
@@ -164,6 +151,14 @@ class SanitizeArguments(ConfigurationArguments):
     this problem on this GPU, or the default configuration if nothing was tuned.
 
     Needs an NVIDIA GPU.
+
+    \b
+    Examples:
+      tune sanitize gemm
+      tune sanitize transform --size n=2**28 --dtype float16 --tool memcheck
+      tune sanitize reduce --sample 50 --json
+      tune sanitize --trial 12 --at n=1000003
+      tune sanitize reduce --winners
     """
 
     sample: int | None = option(
@@ -211,14 +206,7 @@ class SanitizeArguments(ConfigurationArguments):
     as_json: bool = shared.json()
 
 
-sanitize = command(SanitizeArguments, "sanitize:sanitize", epilog=SANITIZE_EXAMPLES)
-
-RENDER_EXAMPLES = """\b
-Examples:
-  tune render vector_add --size n=2**28
-  tune render gemm --cc 80 --config "mma_sync block_m=128 stages=3" -o sources
-  tune render --trial 12 --launch 1 --no-line > kernel.cu
-"""
+sanitize = command(SanitizeArguments, "sanitize:sanitize")
 
 
 @dataclass(frozen=True)
@@ -228,6 +216,12 @@ class RenderArguments(ForGpuArguments):
     Needs no GPU. With the #line directives, compilers report the template's file and line. Without --config and
     --trial, the configuration is the winner for this problem, or the default if nothing was tuned. Without --gpu, --cc
     and --device, the GPU is that of this machine, else the winner's or trial's, else a typical H200.
+
+    \b
+    Examples:
+      tune render vector_add --size n=2**28
+      tune render gemm --cc 80 --config "mma_sync block_m=128 stages=3" -o sources
+      tune render --trial 12 --launch 1 --no-line > kernel.cu
     """
 
     number: int | None = option("--launch", type=shared.Count(min=1), metavar="I", help="Only launch I.")
@@ -242,7 +236,7 @@ class RenderArguments(ForGpuArguments):
     as_json: bool = shared.json()
 
 
-render = command(RenderArguments, "render:render", epilog=RENDER_EXAMPLES)
+render = command(RenderArguments, "render:render")
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from tuner.core import paths
 class BestArguments(Listing):
     """Show the best configuration of each problem, GPU, mode and regime.
 
-    Several runs, with other seeds or on other GPUs of a model, may have tuned the same problem. --agreement shows the
-    configuration that most GPUs and runs chose, unless another one is clearly faster. It also shows how many chose it,
-    how far its times are apart, and how much longer it took than other winners in the same race.
+    Where several runs tuned the same problem, with other seeds or on other GPUs of a model, --agreement shows the
+    configuration that most of them chose, unless another one is clearly faster; how many chose it, how far its times
+    are apart, and how much longer it took than other winners in the same race.
 
     \b
     Examples:

@@ -15,15 +15,6 @@ from tuner.core import paths
 if TYPE_CHECKING:
     from tuner.core.conditions import Mode, Regime
 
-EPILOG = """\b
-Examples:
-  tune gemm --trials 200
-  tune gemm --size m=1024,n=1024,k=64 --dtype float32 --variant tiled
-  tune vector_add --problem n=2**20 --problem n=2**28 --time 60
-  tune ./mykernel.toml --fix block_size=128,256
-  tune gemm --dtype float32,float16,bfloat16 --max-error 1e-3
-"""
-
 SECTIONS = {
     "Options": "trials time_s effort sizes dtypes fixes device_name db resume quiet as_json",
     "Problems": "options presets problem_texts problem_file max_error total_time_s shard",
@@ -40,6 +31,14 @@ class RunArguments:
 
     Tries configurations, verifies and stores each, times the best alternately with the default, and confirms the winner
     in a fresh process. Without a GPU it replays measurements of another one.
+
+    \b
+    Examples:
+      tune gemm --trials 200
+      tune gemm --size m=1024,n=1024,k=64 --dtype float32 --variant tiled
+      tune vector_add --problem n=2**20 --problem n=2**28 --time 60
+      tune ./mykernel.toml --fix block_size=128,256
+      tune gemm --dtype float32,float16,bfloat16 --max-error 1e-3
     """
 
     kernel_name: str = kernel_argument()
@@ -158,4 +157,4 @@ def _body(given: RunArguments) -> str:
     return "run:run"
 
 
-run = command(RunArguments, _body, "run", sections=SECTIONS, epilog=EPILOG)
+run = command(RunArguments, _body, "run", sections=SECTIONS)

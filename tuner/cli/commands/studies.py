@@ -135,13 +135,6 @@ def _judge(given: JudgeArguments) -> str:
 
 judge = command(JudgeArguments, _judge, "judge")
 
-LADDER_EPILOG = """\b
-Examples:
-  tune ladder vector_add --sweep n=2**10..2**28:4
-  tune ladder gemm --sweep m=n=k=256..8192 --plot gemm.svg
-  tune ladder gemm --size m=4096,n=4096,k=4096 --step naive --step tiled
-"""
-
 
 @dataclass(frozen=True)
 class LadderArguments:
@@ -149,6 +142,12 @@ class LadderArguments:
 
     Searches the best configuration of every step of the kernel's ladder at every size, then times all of them in turn,
     beside the installed libraries and NumPy on the CPU. A step that was searched before is not searched again.
+
+    \b
+    Examples:
+      tune ladder vector_add --sweep n=2**10..2**28:4
+      tune ladder gemm --sweep m=n=k=256..8192 --plot gemm.svg
+      tune ladder gemm --size m=4096,n=4096,k=4096 --step naive --step tiled
     """
 
     kernel_name: str = kernel_argument(required=True)
@@ -190,14 +189,7 @@ class LadderArguments:
     as_json: bool = shared.json()
 
 
-ladder = command(LadderArguments, "ladder:ladder", epilog=LADDER_EPILOG)
-
-ABLATE_EPILOG = """\b
-Examples:
-  tune ablate gemm --dtype bfloat16
-  tune ablate gemm --size m=8192,n=8192,k=8192 --parameter stages,raster
-  tune ablate --trial 12 --json
-"""
+ladder = command(LadderArguments, "ladder:ladder")
 
 
 @dataclass(frozen=True)
@@ -208,6 +200,12 @@ class AblateArguments(ConfigurationArguments):
     winner for this problem on this GPU, or the default configuration if nothing was tuned.
 
     Needs an NVIDIA GPU.
+
+    \b
+    Examples:
+      tune ablate gemm --dtype bfloat16
+      tune ablate gemm --size m=8192,n=8192,k=8192 --parameter stages,raster
+      tune ablate --trial 12 --json
     """
 
     parameters: tuple[str, ...] = texts(
@@ -224,14 +222,7 @@ class AblateArguments(ConfigurationArguments):
     as_json: bool = shared.json()
 
 
-ablate = command(AblateArguments, "ablate:ablate", epilog=ABLATE_EPILOG)
-
-PORTFOLIO_EPILOG = """\b
-Examples:
-  tune portfolio gemm --dtype bfloat16 --problems sizes.csv
-  tune portfolio gemm --problem "m=1..8192,n=1024|4096,k=4096,samples=60"
-  tune portfolio ./mykernel.toml --problem "n=2**10..2**28,samples=40"
-"""
+ablate = command(AblateArguments, "ablate:ablate")
 
 
 @dataclass(frozen=True)
@@ -243,6 +234,12 @@ class PortfolioArguments:
     again: it continues.
 
     Needs an NVIDIA GPU.
+
+    \b
+    Examples:
+      tune portfolio gemm --dtype bfloat16 --problems sizes.csv
+      tune portfolio gemm --problem "m=1..8192,n=1024|4096,k=4096,samples=60"
+      tune portfolio ./mykernel.toml --problem "n=2**10..2**28,samples=40"
     """
 
     kernel_name: str = kernel_argument(required=True)
@@ -284,4 +281,4 @@ class PortfolioArguments:
     as_json: bool = shared.json()
 
 
-portfolio = command(PortfolioArguments, "portfolio:portfolio", epilog=PORTFOLIO_EPILOG)
+portfolio = command(PortfolioArguments, "portfolio:portfolio")

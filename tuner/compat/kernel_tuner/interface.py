@@ -256,7 +256,12 @@ def _tuned(
         "seed": options.get("seed") or 0, "device": f"cuda:{options.get('device') or 0}", "mode": "warm",
         "from_scratch": True, "quiet": options.get("quiet"),
     }  # fmt: skip
-    result = tune(what.source, what.arguments, what.choices, **what.how, **against, **run)
+    try:
+        result = tune(what.source, what.arguments, what.choices, **what.how, **against, **run)
+    except NoGpuError as error:
+        raise NoGpuError(
+            error.problem, "run it on a machine with one; `tune doctor` says what is missing"
+        ) from None
     rows = []
     for trial in result.measured:
         counts = trial.status.ranked or (trial.status is Status.UNVERIFIED and against["reference"] is None)

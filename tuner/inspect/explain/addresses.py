@@ -54,5 +54,5 @@ def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...],
     requests = sum(one.requests for launch in result.patterns for one in launch)
     return (
         result.patterns,
-        f"of {counted(requests, 'request')} of warps, as it runs on the CPU at {largest.sizes_text}",
+        f"examined: {counted(requests, 'request')} of warps, as it runs on the CPU at {largest.sizes_text}",
     )

@@ -51,9 +51,10 @@ def _time(explanation: Explanation) -> str:
 
 
 def _bound(explanation: Explanation) -> str:
-    if not explanation.roof.flops:
-        return FLOP_NOT_KNOWN
     least_ns = explanation.roof.speed_of_light_ns
+    if not explanation.roof.flops:
+        least = f"; its bytes take at least {tables.duration(least_ns)}" if least_ns else ""
+        return f"{FLOP_NOT_KNOWN}{least}"
     least = f", so at least {tables.duration(least_ns)}" if least_ns else ""
     return f"{explanation.binding}: {roof_text(explanation)} by the data sheet{least}"
 
