@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +102,7 @@ class Lab:
         scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()}
         text = kernel.baselines["torch"][0].text
         baseline = BaselineContestant(BaselineKind.CALL, text, None, problem.sizes, scalars)
-        with open_baseline(self.context, session.data, baseline) as call:
-            assert not isinstance(call, tuple)
+        with closing(open_baseline(self.context, session.data, baseline)) as call:
             yield call
 
 

@@ -16,7 +16,6 @@ from tuner.core.model import Configuration, Gpu, Problem, Run, RunOptions, Statu
 from tuner.database.database import Database
 from tuner.database.records import Winner
 from tuner.devices.base import Contestant, RaceRequest
-from tuner.kernel.functions import BaselineKind
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
@@ -79,18 +78,13 @@ class BenchDevice(StubDevice):
                 return RaceFailed(self.absent[name], i)
         draw = random.Random(request.seed)
         factor, self.slower_once = self.slower_once, 1.0
-        host: dict[int, list[float]] = {}
         groups = []
         for _ in range(request.rounds):
             drift = 1.0 + (self.drift - 1.0) * draw.random()
             row = []
-            for i, (contestant, name) in enumerate(zip(request.contestants, names, strict=True)):
-                time_ns = self.times_ns[name] * factor
-                if contestant.baseline and contestant.baseline.kind is BaselineKind.NUMPY:
-                    row.append(host.setdefault(i, [time_ns * x for x in (0.9, 1.0, 1.3)]))
-                else:
-                    own = 1.0 + draw.gauss(0.0, self.noise)
-                    row.append([time_ns * drift * own * (1 + 1e-4 * k) for k in range(request.samples)])
+            for name in names:
+                time_ns, own = self.times_ns[name] * factor, 1.0 + draw.gauss(0.0, self.noise)
+                row.append([time_ns * drift * own * (1 + 1e-4 * k) for k in range(request.samples)])
             groups.append(row)
         return Raced(
             groups,

@@ -71,7 +71,7 @@ class LadderDevice(BenchDevice):
     """Searches, races, remembers what it was prepared for; problems of more than ``full`` elements do not fit."""
 
     def __init__(self) -> None:
-        super().__init__(Times(torch=2.5e5, cupy=3e5, numpy=1e7), noise=0.0005)
+        super().__init__(Times(torch=2.5e5, cupy=3e5), noise=0.0005)
         self.calibration = Calibration(
             {"cold, rested": 0.004},
             read_bytes_per_s=4.4e12,

@@ -158,7 +158,6 @@ def test_all_kinds_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) 
         named += [baseline for baseline in baselines_of(kernel) if baseline.name == "torch"]
     except ImportError:
         pass
-    named.append(next(baseline for baseline in baselines_of(kernel) if baseline.kind is BaselineKind.NUMPY))
     device.prepare(kernel, problem, 1, Conditions(mode, RESTED))
     contestants = [Contestant(default(kernel)), *(Contestant(None, baseline=baseline) for baseline in named)]
     found = device.race(RaceRequest(contestants, 3, 4, 0))
@@ -169,7 +168,6 @@ def test_all_kinds_in_one_race(device: LocalDevice, tmp_path: Path, mode: Mode) 
         for i, c in enumerate(contestants)
         if i in found.timed
     }
-    assert times["numpy"] > 10 * times["default"]
     assert times["mine.cu"] < 3 * times["default"]
 
 

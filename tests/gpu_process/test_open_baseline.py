@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -18,7 +17,7 @@ from tuner.core.model import Gpu
 from tuner.expressions.array import ArrayExpression
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
-from tuner.gpu.baselines import make_call, numpy_time_ns
+from tuner.gpu.baselines import make_call
 from tuner.gpu.captured import Captured
 from tuner.kernel.baselines import parse_baseline
 from tuner.kernel.functions import BaselineKind, arguments_for, load_function
@@ -202,31 +201,6 @@ def test_functions_of_modules() -> None:
 
 
 # -- NumPy
-
-
-def test_numpy_is_timed_in_a_dtype_that_it_is_fast_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, Any]] = []
-    compute = ArrayExpression.compute
-
-    def watched(self: ArrayExpression, names: Any) -> Any:
-        seen.append((self.text, compute(self, names).dtype))
-        return compute(self, names)
-
-    monkeypatch.setattr(ArrayExpression, "compute", watched)
-    arrays = {"x": np.ones((64, 32)), "alpha": 2.5}
-    samples = numpy_time_ns("alpha * x\nx @ transpose(x)", arrays, {"x": "bfloat16"})
-    assert len(samples) >= 3
-    assert all(sample > 0 for sample in samples)
-    assert set(seen) == {("alpha * x", np.dtype(np.float32)), ("x @ transpose(x)", np.dtype(np.float32))}
-    assert arrays["x"].dtype == np.float64, "the caller's arrays are its own"
-
-
-def test_numpy_stops_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ArrayExpression, "compute", lambda self, names: time.sleep(0.05))
-    assert len(numpy_time_ns("x", {"x": 1.0}, limit_s=0.02)) == 1
-    samples = numpy_time_ns("x", {"x": 1.0}, least=10, limit_s=0.25)
-    assert 1 <= len(samples) <= 4
-    assert min(samples) >= 50e6
 
 
 @pytest.mark.parametrize(

@@ -145,19 +145,6 @@ def test_wrong_output_is_kept_as_such(database: Database, kernel: KernelSpec) ->
     assert ["unverified" in row.tags for row in records_of(found, device, "b")] == [False, True]
 
 
-def test_numpy_is_not_paired(database: Database, kernel: KernelSpec) -> None:
-    device = BenchDevice({BEST: 1e5, "numpy": 1e8})
-    found = run(device, target_of(database, kernel), "numpy")
-    host = found.timings[1]
-    assert host.samples_ns == pytest.approx((0.9e8, 1e8, 1.3e8))
-    compared = found.compared(host)
-    assert compared is not None
-    assert compared.ratio.median == pytest.approx(1000.0, rel=0.01)
-    assert compared.ratio.low == pytest.approx(900.0, rel=0.01)
-    assert compared.ratio.high == pytest.approx(1300.0, rel=0.01)
-    assert compared.verdict is Verdict.FASTER
-
-
 def test_what_is_known_is_passed_on(database: Database, kernel: KernelSpec) -> None:
     device = BenchDevice({BEST: 1e5})
     target = target_of(database, kernel, 1.2e5)

@@ -141,9 +141,9 @@ def test_libraries_of_the_kernels_file_by_default(kernel: KernelSpec) -> None:
 
 
 def test_what_is_named_replaces_the_default(kernel: KernelSpec, tmp_path: Path) -> None:
-    against = choose_against(kernel, ("numpy", "torch"))
+    against = choose_against(kernel, ("cupy", "torch"))
     assert (against.default, against.named) == (False, True)
-    assert [b.kind for b in against.baselines] == [BaselineKind.NUMPY, BaselineKind.CALL]
+    assert [b.kind for b in against.baselines] == [BaselineKind.CALL, BaselineKind.CALL]
     assert choose_against(kernel, ("default",)) == Against(True, (), named=True)
     assert choose_against(kernel, ("none",)) == ONLY_BEST
     source = tmp_path / "torch"

@@ -20,7 +20,6 @@ from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.replay import ReplayDevice
-from tuner.kernel.baselines import baselines_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.configurations import Texts
@@ -76,7 +75,7 @@ def ladder(asked: LadderArguments) -> None:
 
 
 def _against(kernel: KernelSpec, names: Sequence[str]) -> Against:
-    """Return what the steps are compared with: the libraries of the kernel's file and NumPy, unless others are named.
+    """Return what the steps are compared with: the libraries of the kernel's file, unless others are named.
 
     Raises:
         UsageError: there is no such baseline.
@@ -86,11 +85,7 @@ def _against(kernel: KernelSpec, names: Sequence[str]) -> Against:
             f"--against {DEFAULT}: a ladder compares optimisation steps",
             "name libraries, or kernels of your own",
         )
-    chosen = choose_against(kernel, names)
-    if names:
-        return chosen
-    host = [baseline for baseline in baselines_of(kernel) if baseline.on_host]
-    return Against(default=False, baselines=(*chosen.baselines, *host), named=False)
+    return replace(choose_against(kernel, names), default=False)
 
 
 def _measure(sweep: Sweep, result: Ladder, device: Device, asked: LadderArguments) -> None:

@@ -46,11 +46,6 @@ class Contestant:
         """What it runs."""
         return self.baseline.line if self.baseline else str(self.configuration)
 
-    @property
-    def on_host(self) -> bool:
-        """Whether it does not run on the GPU."""
-        return self.baseline is not None and self.baseline.on_host
-
 
 @dataclass(frozen=True)
 class RaceRequest:
@@ -79,8 +74,7 @@ class Timed:
 
     contestant: Contestant
     groups_ns: Sequence[Sequence[float]]
-    """One group of samples for each round, or for each sample of what ran on the host, alone. The groups are what is
-    independent: the samples of one share their moment."""
+    """One group of samples for each round. Groups are what is independent: the samples of one share their moment."""
     verified: bool = True
     """Whether its output was right: a configuration's always is, or it has failed."""
     sm_clock_hz: float = 0.0
@@ -95,11 +89,6 @@ class Timed:
     def configuration(self) -> Configuration | None:
         """None for a baseline."""
         return self.contestant.configuration
-
-    @property
-    def on_host(self) -> bool:
-        """Whether it does not run on the GPU."""
-        return self.contestant.on_host
 
     @cached_property
     def samples_ns(self) -> tuple[float, ...]:
@@ -370,7 +359,5 @@ class Device(ABC):
 
 def _timed(race: Raced, index: int, contestant: Contestant) -> Timed:
     groups = [round_[index] for round_ in race.rounds]
-    if contestant.on_host:
-        groups = [(sample,) for sample in groups[0]]  # it ran once, and all rounds repeat that
     verified = race.verified[index] if race.verified else contestant.configuration is not None
     return Timed(contestant, groups, verified, race.sm_clock_hz[index] if race.sm_clock_hz else 0.0)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from tuner.children.measuring import BaselineContestant, PythonCall
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Value
-from tuner.expressions.array import ArrayExpression
 from tuner.expressions.library_call import LibraryCall
 from tuner.gpu.arrays import (
     TensorView,
@@ -24,7 +18,6 @@ from tuner.gpu.arrays import (
     library_version,
 )
 from tuner.gpu.buffers import ProblemData
-from tuner.gpu.candidate import Timed
 from tuner.gpu.captured import PYTHON, Call, Captured, capture
 from tuner.gpu.driver import Context
 from tuner.kernel.functions import BaselineKind, arguments_for, built, first_line, load_function
@@ -94,17 +87,8 @@ def set_precision(torch: Any, *, tf32: bool) -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
-HOST_DTYPES = {"float16": np.float32, "bfloat16": np.float32, "float8_e4m3fn": np.float32}
-"""NumPy computes in these at a fraction of its speed, or not at all; it is timed in float32 instead."""
-ENOUGH_S = 0.5
-"""Samples beyond the least are taken for this long."""
-
-
-@contextmanager
-def open_baseline(
-    context: Context, data: ProblemData, baseline: BaselineContestant
-) -> Iterator[Timed | tuple[float, ...]]:
-    """Make a baseline ready; NumPy's is timed at once, alone, and gives its times in nanoseconds.
+def open_baseline(context: Context, data: ProblemData, baseline: BaselineContestant) -> Captured:
+    """Capture a baseline that is a call.
 
     Args:
         context: of the GPU.
@@ -114,15 +98,8 @@ def open_baseline(
     Raises:
         TunerError: a library is missing, or the call fails.
     """
-    kind, text = BaselineKind(baseline.kind), baseline.text
     numbers = {**baseline.sizes, **baseline.scalars}
-    if kind is BaselineKind.NUMPY:
-        arrays = {tensor.name: data.download(tensor) for tensor in data.tensors}
-        dtypes = {tensor.name: tensor.dtype for tensor in data.tensors}
-        yield tuple(numpy_time_ns(text, {**arrays, **numbers}, dtypes=dtypes))
-        return
-    with closing(_captured(context, data, kind, text, baseline.file, numbers)) as captured:
-        yield captured
+    return _captured(context, data, BaselineKind(baseline.kind), baseline.text, baseline.file, numbers)
 
 
 def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured:
@@ -171,46 +148,3 @@ def _views(data: ProblemData, copy: int) -> dict[str, TensorView]:
         )
         for tensor in data.tensors
     }
-
-
-def numpy_time_ns(
-    text: str,
-    arrays: Mapping[str, npt.NDArray[Any] | Value],
-    dtypes: Mapping[str, str] | None = None,
-    least: int = 3,
-    limit_s: float = 10.0,
-) -> list[float]:
-    """Time plain NumPy on the host, on the wall clock, in nanoseconds.
-
-    Args:
-        text: NumPy expressions, one a line.
-        arrays: arrays and numbers by name.
-        dtypes: what the kernel's tensors are; arrays are converted before, 16-bit floats to float32. Without
-            it they are used as they are.
-        least: samples to take, as far as the limit allows.
-        limit_s: no sample is begun that would end later; the first run always counts where it is the only one.
-
-    Raises:
-        ExpressionError: an expression cannot be evaluated.
-    """
-    expressions = [ArrayExpression(line) for line in text.splitlines() if line.strip()]
-    values: dict[str, Any] = dict(arrays)
-    for name, dtype in (dtypes or {}).items():
-        if isinstance(values.get(name), np.ndarray):
-            values[name] = values[name].astype(HOST_DTYPES.get(dtype, dtype))
-    samples: list[float] = []
-    began = time.perf_counter()
-    first_ns = _wall_ns(expressions, values)  # NumPy's threads, and memory touched for the first time
-    while True:
-        spent_s = time.perf_counter() - began
-        likely_s = (samples or [first_ns])[-1] * 1e-9
-        if spent_s + likely_s > limit_s or (len(samples) >= least and spent_s > ENOUGH_S):
-            return samples or [first_ns]
-        samples.append(_wall_ns(expressions, values))
-
-
-def _wall_ns(expressions: Sequence[ArrayExpression], values: Mapping[str, Any]) -> float:
-    began = time.perf_counter_ns()
-    for expression in expressions:
-        expression.compute(values)
-    return float(time.perf_counter_ns() - began)

@@ -164,18 +164,16 @@ class TimedContestant:
     """Something that is timed in turn with others.
 
     Attributes:
-        timed: what is run; None where ``host_ns`` has its times already.
+        timed: what is run.
         estimate_ns: estimate of its time; 0 for none.
         required: whether a wrong output ends the comparison.
         own: whether it is a user's own code, which is verified on further contents of small inputs, too.
-        host_ns: times that were taken on the host, alone.
     """
 
-    timed: Timed | None
+    timed: Timed
     estimate_ns: float = 0.0
     required: bool = True
     own: bool = False
-    host_ns: tuple[float, ...] = ()
 
 
 class ContestantFailed(Exception):  # noqa: N818 - an outcome
@@ -192,7 +190,7 @@ class InterleavedTiming:
     def __init__(self, session: ProblemSession) -> None:
         self._session = session
         self._freshness = Freshness(session)
-        self._graphs: list[SampleGraph | None] = []
+        self._graphs: list[SampleGraph] = []
         self._seen: list[Samples] = []
         self._verified: list[bool] = []
         self.current = 0
@@ -224,32 +222,23 @@ class InterleavedTiming:
                 groups: list[list[float]] = [[] for _ in contestants]
                 for self.current in draw.sample(range(len(contestants)), len(contestants)):
                     i, graph = self.current, self._graphs[self.current]
-                    if graph is None:
-                        groups[i] = list(contestants[i].host_ns)
-                        continue
                     if turn in compared:
                         comparisons[i] = self._compare(contestants[i], estimates[i], comparisons[i])
                     taken = self._session.take(graph, estimates[i])
                     self._seen[i].add(taken)
                     groups[i] = taken.times_ns
                     if turn == rounds - 1:
-                        timed = contestants[i].timed
-                        assert timed is not None
-                        self._verified[i] &= self._right(
-                            contestants[i], self._session.check_after(timed, graph.calls)
-                        )
+                        after = self._session.check_after(contestants[i].timed, graph.calls)
+                        self._verified[i] &= self._right(contestants[i], after)
                 taken_rounds.append(groups)
             for self.current, comparison in enumerate(comparisons):
                 timed = contestants[self.current].timed
-                if timed is None:
-                    continue
                 claimed_ns = statistics.median(self._seen[self.current].times_ns)
                 if objection := self._freshness.objection(timed, claimed_ns, comparison):
                     raise ContestantFailed(objection, Status.REPEATS)
         finally:
             for graph in self._graphs:
-                if graph is not None:
-                    graph.close()
+                graph.close()
             self._graphs = []
         self._vary(contestants, seed)
         tags = {tag for seen in self._seen for tag in seen.tags}
@@ -258,10 +247,6 @@ class InterleavedTiming:
 
     def _admit(self, contestant: TimedContestant, samples: int) -> float:
         self._seen.append(Samples())
-        if contestant.timed is None:
-            self._graphs.append(None)
-            self._verified.append(True)
-            return 0.0
         first_ns, verification = self._session.first_run(contestant.timed, contestant.estimate_ns)
         self._verified.append(self._right(contestant, verification))
         if kept := contestant.timed.keeps():
@@ -275,7 +260,7 @@ class InterleavedTiming:
         self, contestant: TimedContestant, estimate_ns: float, before: Comparison | None
     ) -> Comparison | None:
         """Compare fresh launches with repeated ones; not those of what is trusted."""
-        if contestant.timed is None or contestant.timed.trusted:
+        if contestant.timed.trusted:
             return None
         comparison = self._freshness.compare(contestant.timed, estimate_ns)
         self._verified[self.current] &= self._right(contestant, comparison.verification)
@@ -291,7 +276,7 @@ class InterleavedTiming:
         """
         further = FurtherContents(self._session, seed)
         for self.current, contestant in enumerate(contestants):
-            if not contestant.own or contestant.timed is None:
+            if not contestant.own:
                 continue
             found = further.verify(contestant.timed, Measurement(Status.OK), quick=True)
             if found.status is not Status.OK:

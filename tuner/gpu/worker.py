@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,8 +82,6 @@ LOAD_S = 60.0
 KERNEL_SETUP_S = 120.0
 """Allowed for a setup where the default configuration is the reference: it may hang."""
 CALIBRATION_S = 120.0
-NUMPY_S = 60.0
-"""Allowed for NumPy on the host, which has no bound of its own."""
 
 
 class Worker:
@@ -322,10 +320,8 @@ class Worker:
             loaded.callback(candidate.close)
             required = contestant.required
             return TimedContestant(candidate, contestant.estimate_ns, required=required, own=not required)
-        self._set_deadline(NUMPY_S if contestant.kind == BaselineKind.NUMPY else LIBRARY_S)
-        baseline = loaded.enter_context(open_baseline(self._context, session.data, contestant))
-        if isinstance(baseline, tuple):
-            return TimedContestant(None, host_ns=baseline)
+        self._set_deadline(LIBRARY_S)
+        baseline = loaded.enter_context(closing(open_baseline(self._context, session.data, contestant)))
         own = contestant.kind == BaselineKind.PYTHON
         return TimedContestant(baseline, contestant.estimate_ns, required=False, own=own)
 

@@ -15,7 +15,6 @@ from tuner.expressions.library_call import LibraryCall
 from tuner.expressions.parsing import parse_tree
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.plan import settle_launch
-from tuner.kernel.reference import numpy_of
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import CallSpec, KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, own_first
@@ -24,7 +23,6 @@ from tuner.runtime.entries import ArgumentEntry
 from tuner.runtime.launch_limits import DEVICE_LIMITS, ArgumentRangeError, UnlaunchableError
 from tuner.runtime.launches import Launch
 
-NUMPY = "numpy"
 FORMS = (
     "give mine.cu:KERNEL<<<GRID, BLOCK>>>(ARGUMENTS), the same with a .cubin, mine.cu with a line `// tune: "
     "KERNEL<<<...>>>(...)` in it, file.py:FUNCTION, or package.module:FUNCTION"
@@ -45,11 +43,10 @@ class Baseline:
     """A baseline."""
 
     name: str
-    """As shown in tables: ``torch``, ``numpy``, ``mine.cu``."""
+    """As shown in tables: ``torch``, ``mine.cu``."""
     kind: BaselineKind
     text: str
-    """The call; the function's name, after its module and a colon if there is no file; the launch; or the reference, a
-    line for each output."""
+    """The call; the function's name, after its module and a colon if there is no file; or the launch."""
     file: Path | None = None
     calls: tuple[CallSpec, ...] = ()
     """A library's calls, all shown in ``text``; the first that fits a problem is used."""
@@ -60,11 +57,6 @@ class Baseline:
         return "; ".join(self.text.splitlines())
 
     @property
-    def on_host(self) -> bool:
-        """Whether it runs on the CPU."""
-        return self.kind is BaselineKind.NUMPY
-
-    @property
     def library(self) -> str:
         """The Python package that it needs: ``torch``, ``cupy``, or empty."""
         if self.kind is not BaselineKind.CALL:
@@ -73,15 +65,11 @@ class Baseline:
 
 
 def baselines_of(kernel: KernelSpec) -> list[Baseline]:
-    """Return the baselines of a kernel's file, and NumPy if the kernel has such a reference of all outputs."""
-    baselines = [
+    """Return the baselines of a kernel's file."""
+    return [
         Baseline(name, BaselineKind.CALL, "\n".join(map(_shown, calls)), calls=calls)
         for name, calls in kernel.baselines.items()
     ]
-    if kernel.reference.numpy and kernel.reference.python is None:  # else NumPy computes only a part
-        lines = (" ".join(expression.text.split()) for expression in kernel.reference.numpy.values())
-        baselines.append(Baseline(NUMPY, BaselineKind.NUMPY, "\n".join(lines)))
-    return baselines
 
 
 def _shown(call: CallSpec) -> str:
@@ -89,14 +77,11 @@ def _shown(call: CallSpec) -> str:
 
 
 def settle_baseline(baseline: Baseline, kernel: KernelSpec, problem: Problem) -> Baseline:
-    """Return a baseline of the kernel's file for one problem: with the call that fits, or the problem's reference.
+    """Return a baseline of the kernel's file for one problem: with the call that fits.
 
     Raises:
         UsageError: no call fits, or the one that does needs a tensor that the problem lacks.
     """
-    if baseline.kind is BaselineKind.NUMPY:
-        lines = (" ".join(expression.text.split()) for expression in numpy_of(kernel, problem).values())
-        return replace(baseline, text="\n".join(lines))
     if not baseline.calls:
         return baseline
     names = {**problem.sizes, **problem.dtypes, **problem.options}

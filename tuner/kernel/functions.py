@@ -36,8 +36,6 @@ class BaselineKind(StrEnum):
     """A user's function on GPU tensors: ``module:function`` or ``file.py:function``."""
     LAUNCH = "launch"
     """A user's kernel: ``name<<<grid, block, shared>>>(arguments)`` of a ``.cu`` or ``.cubin`` file."""
-    NUMPY = "numpy"
-    """The NumPy reference on the CPU."""
 
 
 @dataclass(frozen=True)

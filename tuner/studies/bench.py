@@ -1,7 +1,7 @@
 """Stored winners timed again beside the default configuration and baselines, in one interleaved comparison.
 
-All contestants are timed in turn, round by round, and compared by the ratio within each round. The NumPy reference is
-the exception: it runs on the host, alone. The targets are problems with the stored winners that fit them.
+All contestants are timed in turn, round by round, and compared by the ratio within each round. The targets are problems
+with the stored winners that fit them.
 """
 
 from __future__ import annotations
@@ -279,16 +279,15 @@ def choose_against(kernel: KernelSpec, names: Sequence[str]) -> Against:
 
     Args:
         kernel: whose file may name calls of libraries.
-        names: of the command line: ``none``, ``default``, the name of one of the kernel's baselines, ``numpy``, or a
-            kernel or function of the user's own. Nothing means the default configuration and the libraries' calls.
+        names: of the command line: ``none``, ``default``, the name of one of the kernel's baselines, or a kernel or
+            function of the user's own. Nothing means the default configuration and the libraries' calls.
 
     Raises:
         UsageError: there is no such baseline.
     """
     baselines = {baseline.name: baseline for baseline in baselines_of(kernel)}
     if not names:
-        calls = tuple(baseline for baseline in baselines.values() if not baseline.on_host)
-        return Against(True, calls, named=False)
+        return Against(True, tuple(baselines.values()), named=False)
     if "none" in names and len(set(names)) > 1:
         raise UsageError("--against none excludes all others", "leave it out")
     chosen: dict[str, Baseline] = {}

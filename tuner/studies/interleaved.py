@@ -98,10 +98,7 @@ class Comparison:
 
     def against(self, timing: Timed, other: Timed, confidence: float = 0.95) -> Compared:
         """Compare two contestants, by the ratio within each round, with an interval of this confidence."""
-        if timing.on_host or other.on_host:  # timed alone: no pairs
-            ratio = unpaired(other, timing)
-        else:
-            ratio = paired_ratio(other.medians_ns, timing.medians_ns, confidence)
+        ratio = paired_ratio(other.medians_ns, timing.medians_ns, confidence)
         return Compared(ratio, reference_verdict(ratio, self.noise_floor(timing)))
 
 

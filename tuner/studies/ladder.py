@@ -84,9 +84,9 @@ class StepComparison(Comparison):
 
     @property
     def best_baseline(self) -> Timed | None:
-        """The fastest baseline on the GPU whose output is right; without one, the fastest on the host."""
+        """The fastest baseline whose output is right."""
         right = [timing for timing in self.baselines if timing.verified]
-        return min(right, key=lambda timing: (timing.on_host, timing.time_ns), default=None)
+        return min(right, key=lambda timing: timing.time_ns, default=None)
 
     @cached_property
     def tied(self) -> list[Timed]:
@@ -98,8 +98,8 @@ class StepComparison(Comparison):
         return [timing for timing in others if self.against(first, timing).verdict in UNDECIDED]
 
     def by_launch(self, timing: Timed) -> bool:
-        """Return whether a time on the GPU is more the launch's than the kernel's."""
-        if self.calibration is None or timing.on_host:
+        """Return whether a time is more the launch's than the kernel's."""
+        if self.calibration is None:
             return False
         tied = self.tied
         alike = bool(tied) and (timing is self.fastest or any(timing is other for other in tied))

@@ -87,12 +87,12 @@ def draw(ladder: Ladder, path: Path) -> list[Path]:
 
 
 def _under_roofline(ladder: Ladder, levels: Sequence[Level]) -> list[Series]:
-    """Return every step at all sizes, and every baseline on the GPU at the largest."""
+    """Return every step at all sizes, and every baseline at the largest."""
     shown = []
     steps = {step.name for step in ladder.steps}
     for name, timings in series_of(ladder, levels).items():
         timed = [one for one in timings if one is not None]
-        if not timed or timed[-1][1].on_host:
+        if not timed:
             continue
         baseline = name not in steps or timed[-1][1].configuration is None
         points = [

@@ -114,7 +114,7 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
             "in": flavour(comparison, level.comparisons),
             "time": tables.duration(timing.time_ns),
             "rate": tables.throughput(figures),
-            "of peak": tables.percent(figures.of_peak) if not timing.on_host else "",
+            "of peak": tables.percent(figures.of_peak),
             over: _over(comparison, timing),
             against: _against(comparison, timing),
             "verified": "yes" if timing.verified else "NO",
@@ -227,9 +227,7 @@ def show_summary(ladder: Ladder) -> None:
     table("time", lambda comparison, timing: f"{tables.duration(timing.time_ns)}{_mark(comparison, timing)}")
     table(
         "of peak",
-        lambda comparison, timing: (
-            "" if timing.on_host else tables.percent(comparison.metrics(timing).of_peak)
-        ),
+        lambda comparison, timing: tables.percent(comparison.metrics(timing).of_peak),
     )
     if any(comparison.launch_decides for level in levels for comparison in level.comparisons):
         click.echo(f"{BY_LAUNCH.strip()} launch latency decides: most of this is the launch, not the kernel")
@@ -322,5 +320,4 @@ def _timing_record(level: Level, comparison: StepComparison, timing: Timed, firs
         over_first={**vars(over[0]), "paired": over[1]} if over else None,
         versus={**vars(against.ratio), "verdict": against.verdict} if against else None,
         by_launch=comparison.by_launch(timing),
-        on_host=timing.on_host,
     )

@@ -24,8 +24,6 @@ from tuner.studies.ladder_steps import StepSearch
 COMPARISON_NS = 4e9
 """What the kernels of a comparison may take together, in nanoseconds: a few seconds at each size. Beyond it there are
 fewer rounds, down to the least that an interval needs."""
-HOST_NS = 10e9
-"""NumPy is left out where it would take longer, by its time at the size before."""
 
 
 @dataclass
@@ -42,7 +40,7 @@ class LadderRun:
     """Called often; once it returns true, nothing new is begun."""
     _bench: str = field(default_factory=lambda: str(uuid.uuid4()))
     _times: dict[str, tuple[float, Roof]] = field(default_factory=dict)
-    """The last time of each step, and of NumPy, at the sizes before, with the work that it was for."""
+    """The last time of each step at the sizes before, with the work that it was for."""
     _best: dict[str, Configuration] = field(default_factory=dict)
     """The last best configuration of each step."""
     _missing: set[str] = field(default_factory=set)
@@ -102,7 +100,7 @@ class LadderRun:
         try:
             if not tuned:
                 return
-            baselines, failures = self._baselines(problem, roof)
+            baselines, failures = self._baselines(problem)
             device.prepare(sweep.kernel, problem, sweep.search.seed, conditions)
             count = len(tuned) + len(baselines)
             self._progress.step(f"{ladder.sizes_text(level.sizes)}: timing {count} in turn", self._ended)
@@ -122,7 +120,6 @@ class LadderRun:
                 failures.append(failure)
         # In the ladder's order, as they were entered; then the baselines.
         order = sorted(found.timings, key=lambda one: 0.0 if one.configuration is not None else one.time_ns)
-        self._times.update({one.name: (one.time_ns, roof) for one in order if one.on_host})
         found = replace(found, timings=tuple(order), failures=tuple(failures))
         comparison = ladder.StepComparison(**vars(found), why=why, tuned=tuned)
         if not device.recorded:
@@ -159,24 +156,17 @@ class LadderRun:
             below = self._best[step.name] = best.configuration
         return tuned
 
-    def _baselines(self, problem: Problem, roof: Roof) -> tuple[list[Contestant], list[Failure]]:
+    def _baselines(self, problem: Problem) -> tuple[list[Contestant], list[Failure]]:
         """Return the baselines that can be timed, and those that cannot; a recording has no times of others."""
         entries: list[Contestant] = []
         failures: list[Failure] = []
         for baseline in () if self._device.recorded else self._sweep.against.baselines:
             if baseline.name in self._missing:
                 continue
-            entry, reason = Contestant.of(baseline), ""
             try:
-                entry = Contestant.of(settle_baseline(baseline, self._sweep.kernel, problem))
-                if entry.on_host and (long_ns := self._expected_ns(entry.name, roof)) > HOST_NS:
-                    reason = f"it would take some {long_ns * 1e-9:.0f} s"
+                entries.append(Contestant.of(settle_baseline(baseline, self._sweep.kernel, problem)))
             except TunerError as error:
-                reason = error.problem
-            if reason:
-                failures.append(Failure(entry, reason))
-            else:
-                entries.append(entry)
+                failures.append(Failure(Contestant.of(baseline), error.problem))
         return entries, failures
 
     def _timed(

@@ -42,7 +42,7 @@ class BenchArguments:
     against: tuple[str, ...] = texts(
         "--against",
         "WHAT",
-        "default, torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
+        "default, torch, cupy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
     )
     modes: tuple[str, ...] = option(
         "--mode",
@@ -141,7 +141,7 @@ class LadderArguments:
     """Show what each optimisation step of a kernel gains, over a sweep of sizes.
 
     Searches the best configuration of every step of the kernel's ladder at every size, then times all of them in turn,
-    beside the installed libraries and NumPy on the CPU. A step that was searched before is not searched again.
+    beside the installed libraries. A step that was searched before is not searched again.
 
     \b
     Examples:
@@ -168,7 +168,7 @@ class LadderArguments:
     against: tuple[str, ...] = texts(
         "--against",
         "WHAT",
-        "torch, cupy, numpy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
+        "torch, cupy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
     )
     rounds: int = shared.rounds()
     mode: Mode | None = shared.mode()

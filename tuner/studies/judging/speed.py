@@ -100,7 +100,6 @@ def slowed_baseline(device: Device, task: Task, verdict: Verdict) -> str:
         for times in at.modes:
             inside_ns = {one.baseline: one.time_ns for one in times.versus if one.verdict is Speed.FASTER}
             beaten = [one for one in task.contestants(problem, device.gpu) if one.name in inside_ns]
-            beaten = [one for one in beaten if not one.on_host]
             if beaten and not prepared:
                 conditions, _ = device.choose_conditions(task.kernel, problem, task.mode, Regime.RESTED)
                 device.prepare(task.kernel, problem, verdict.seed, conditions)
