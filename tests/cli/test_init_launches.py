@@ -8,7 +8,6 @@ import pytest
 
 from tests.cli.init_sources import STENCIL, TOTAL, init, launch, shapes
 from tests.commands import assert_refused, said_by
-from tuner.expressions.arithmetic import parse
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -70,90 +69,17 @@ def test_other_kernels_of_a_file_are_named(run: str, capsys: pytest.CaptureFixtu
     assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "2 kernels", "--entry: smooth, scale")
 
 
-def test_what_a_loop_around_the_launch_changes_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:
-    data, _ = init(
-        capsys,
-        """\
-__global__ void sort_step(float* keys, int n, int j, int k) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x, other = i ^ j;
-    if (other > i && i < n && (keys[i] > keys[other]) == ((i & k) == 0)) {
-        float kept = keys[i];
-        keys[i] = keys[other];
-        keys[other] = kept;
-    }
-}
-void sort(float* keys, int n) {
-    for (int k = 2; k <= n; k *= 2)
-        for (int j = k / 2; j > 0; j /= 2) sort_step<<<n / 256, 256>>>(keys, n, j, k);
-}
-""",
-    )
-    assert set(data["problem"]["sizes"]) == {"n"} and "scalars" not in data
-    outer, inner = launch(data)["repeat"]
-    for n in (2, 512, 4096):
-        seen = []
-        for first in range(int(parse(outer["count"]).evaluate({"n": n}))):
-            names = {"n": n, outer["name"]: first}
-            for second in range(int(parse(inner["count"]).evaluate(names))):
-                passes = {**names, inner["name"]: second}
-                seen.append(
-                    [int(parse(one["value"]).evaluate(passes)) for one in launch(data)["arguments"][2:]]
-                )
-        level = [2**exponent for exponent in range(1, n.bit_length())]
-        assert seen == [[k >> by, k] for k in level for by in range(1, k.bit_length())]
-
-
-@pytest.mark.parametrize(
-    ("loop", "steps", "count"),
-    [
-        ("for (int t = 0; t < steps; ++t) { CALL; std::swap(a, b); }", "TODO", "steps"),
-        ("int t; for (t = 9; t >= 1; t--) { CALL; float* c = a; a = b; b = c; }", None, "passes"),
-        ("const int steps = 5; for (int t = 1; t <= steps; t += 1) { CALL; swap(a, b); }", 5, "steps"),
-        (
-            "for (int run = 0; run < 3; run++) for (int t = 0; t != LAPS; ++t) { CALL; swap(a, b); }",
-            4,
-            "LAPS",
-        ),
-    ],
-)
-def test_buffers_that_a_loop_exchanges_take_turns(
-    loop: str, steps: object, count: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Loops that repeat the same are a benchmark's."""
-    data, said = init(
-        capsys,
-        f"""\
-#define LAPS 4
-__global__ void heat(const float* u, float* v, int n) {{
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i > 0 && i < n - 1) v[i] = 0.5f * (u[i - 1] + u[i + 1]);
-}}
-void run(float* a, float* b, int n, int steps) {{ {loop.replace("CALL", "heat<<<n / 64, 64>>>(a, b, n)")} }}
-""",
-    )
-    ((repeat),) = launch(data)["repeat"]
-    assert repeat["count"] == count
-    assert (steps == "TODO") == ("passes of a loop" in said.err)
-    assert steps in (None, "TODO", data["problem"]["sizes"][count])
-    assert [(one["one_of"], one["index"]) for one in launch(data)["arguments"][:2]] == [
-        (["u", "v"], f"{repeat['name']} % 2"),
-        (["v", "u"], f"{repeat['name']} % 2"),
-    ]
-    assert {one["role"] for one in data["tensors"].values()} == {"inout"}
-
-
 @pytest.mark.parametrize(
     "loop",
     [
+        "for (int by = n / 2; by > 0; by /= 2) shift<<<n / 64, 64>>>(x, n, by);",
         "while (far > 0) { shift<<<n / 64, 64>>>(x, n, far); far /= 2; }",
-        "for (int i = 0; i < 9; ++i) { shift<<<n / 64, 64>>>(x, n, far); far = next(far); }",
         "for (int i = 0; i < 9; ++i) if (i != 3) shift<<<n / 64, 64>>>(x, n, i);",
-        "for (int i = 1; i < 99; i *= 3) shift<<<n / 64, 64>>>(x, n, i);",
-        "for (int i = 0; i < 99; ++i) shift<<<n / 64, 64>>>(x + i, n, i);",
-        "int m = 2 * n; for (int i = 0; i < n; ++i) shift<<<m / 64, 64>>>(x, m, i);",  # n is another size here
     ],
 )
-def test_other_loops_are_left_to_the_user(loop: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_loop_around_the_launch_changes_is_no_size_and_is_marked(
+    loop: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     data, said = init(
         capsys,
         f"""\
@@ -164,8 +90,8 @@ __global__ void shift(float* x, int n, int far) {{
 void run(float* x, int n, int far) {{ {loop} }}
 """,
     )
-    assert "repeat" not in launch(data) and "describe the loop by repeat" in said.err
-    assert "far" in data["scalars"]
+    assert list(data["problem"]["sizes"]) == ["n"] and "far" in data["scalars"]
+    assert "describe the loop by repeat" in said.err
 
 
 def test_a_loop_over_sizes_leaves_them_sizes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from tuner.core.errors import TunerError
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Given, TensorDraft
-from tuner.kernel.source.expressions import python_of, python_text, sum_of, sum_text
+from tuner.kernel.source.expressions import python_text, sum_of, sum_text
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.tree import text_of
@@ -33,7 +33,7 @@ def with_allocations(
     called = names.called
     for argument, one in zip(called.arguments if called else (), names.kernel.parameters, strict=False):
         bytes_ = called.allocated.get(text_of(argument)) if called else None
-        text = guess.in_file(python_of(bytes_)) if bytes_ is not None else None
+        text = guess.in_file(bytes_) if bytes_ is not None else None
         if text is None or (tensor := found.get(names.named(one.name))) is None:
             continue
         if not names.found.keys().isdisjoint(re.findall(r"\w+", text)):

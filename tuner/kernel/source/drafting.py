@@ -87,7 +87,7 @@ def draft_of(
     constants = {name: names.named(name.rpartition("::")[2]) for name in filled}
     launch = replace(guess.draft(), constants=constants)
     tensors = with_allocations(names, guess, tensors)
-    _settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints, launch.more])
+    _settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints])
     grid = launch.grid.value if isinstance(launch.grid, Given) else launch.grid
     for axis, text in enumerate(grid):
         large = {name for name in re.findall(r"\w+", text) if isinstance(names.sizes.get(name), str)}
@@ -101,8 +101,6 @@ def draft_of(
     names.sizes |= dict.fromkeys(
         by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", str(tensors))), EXPONENT
     )
-    for name in guess.turns:
-        tensors[name] = replace(tensors[name], role="inout")
     block = launch.block.value if isinstance(launch.block, Given) else launch.block
     several = sum(one != "1" for one in block) > 1
     axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")

@@ -5,35 +5,28 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.source.expressions import (
     Sum,
     expression_text,
-    names_of,
     python_of,
     python_text,
     replaced,
     sum_of,
     sum_text,
 )
-from tuner.kernel.source.loops import HostLoops, loops_around
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.tree import code, extents_of, head_of, names_in, text_of, walk
 from tuner.kernel.source.types import CType, Parameter, base_of, vector_of
 from tuner.kernel.source.use import AXES, CodeUse, number_of, numbers_of
-from tuner.kernel.toml.table import is_name
 from tuner.runtime.dtypes import ITEMSIZE
 
 if TYPE_CHECKING:
     from tree_sitter import Node
-
-
-PASSES = 8
-"""Of a loop that passes more often in the source, or of which it does not say how often: more take as long to tune."""
 
 
 class LaunchGuess:
@@ -54,19 +47,10 @@ class LaunchGuess:
         """Variables of the calling function that are parameters here."""
         self.blocks: dict[str, str] = {}
         """The parameters that are threads of a block, with their axis."""
-        self._values: dict[str, ast.expr | None] = {}
-        """What the variables of loops around the launch are in a pass."""
-        self._counters: dict[str, str] = {}
-        """Names that those loops add to the file."""
-        self._in_pass: dict[str, Any] = {}
-        """Arguments that they change."""
-        self.turns: dict[str, str] = {}
-        """Arrays that take turns, each with the other."""
         self.constraints: dict[str, str] = {}
 
     def draft(self) -> LaunchDraft:
         """Return the launch."""
-        repeat = self._repeat()
         blocks, grids, gaps = zip(*(self._axis(axis) for axis in AXES), strict=True)
         self.blocks |= {one: axis for axis, one in zip(AXES, blocks, strict=True) if one in self._names.found}
         fixed = self._called is None and sum(text.isdecimal() and text != "1" for text in blocks) > 1
@@ -80,69 +64,10 @@ class LaunchGuess:
             grid,
             Given(_without_ones(blocks), "threads of a block", gap=True) if fixed else _without_ones(blocks),
             self._shared(),
-            more={"repeat": repeat} if repeat else {},
         )
-
-    def _repeat(self) -> list[dict[str, str]]:
-        """Return the loops around the launch as ``repeat``, and keep what they change; none if they are not clear."""
-        called, names = self._called, self._names
-        around = loops_around(called) if called is not None else None
-        looped = {one.name: names.named(one.name) for one in names.numbers if one.name in names.looped}
-        if called is None or around is None or any(name in names.sizes for name in looped.values()):
-            return []  # a loop over sizes is a benchmark's
-        pairs = zip(called.arguments, self._kernel.parameters, strict=False)
-        arrays = {text_of(node): names.named(one.name) for node, one in pairs if one.type.pointers}
-        moved = {loop.variable for loop in around.loops}.intersection(re.findall(r"\w+", " ".join(arrays)))
-        turns = [(arrays.get(one, ""), arrays.get(other, "")) for one, other in around.swapped]
-        alike = [one in self._tensors and other in self._tensors for one, other in turns]
-        taken = {*self._tensors, *names.sizes, *names.found, *names.options, *names.scalars} - {
-            *looped.values()
-        }
-        others = {name for loop in around.loops for name in (loop.name, *names_of(loop.count))}
-        if moved or not all(alike) or not others.isdisjoint(taken - self._passed().keys()):
-            return []
-        self._values = {loop.variable: loop.value for loop in around.loops}
-        self._counters = {loop.name: loop.name for loop in around.loops}
-        passes = self._passes(around, taken)
-        self._counters |= {name: name for name in passes}
-        counts = [self.in_file(loop.count) for loop in around.loops]
-        texts = {name: self.in_file(python_of(names.in_call[name])) for name in looped}
-        if None in counts or None in texts.values():
-            self._values, self._counters = {}, {}
-            return []
-        for number, count in enumerate(counts):
-            if str(count).isdecimal() and int(str(count)) > PASSES:
-                counts[number] = name = names.free("passes")
-                passes[name] = Given(PASSES, _said(int(str(count))))
-        names.sizes |= passes
-        for name, of in looped.items():
-            names.scalars.pop(of, None)
-            self._in_pass[name] = texts[name]
-        self.turns, self._innermost = dict([*turns, *(pair[::-1] for pair in turns)]), around.loops[-1].name
-        return [
-            {"name": loop.name, "count": str(count)} for loop, count in zip(around.loops, counts, strict=True)
-        ]
-
-    def _passes(self, around: HostLoops, taken: Collection[str]) -> dict[str, Any]:
-        """Return the sizes that say how often loops pass: names of the host that are no size yet."""
-        assert self._called is not None
-        known = {*self._values, *self._passed(), *taken}
-        found = {}
-        for name in sorted({name for loop in around.loops for name in names_of(loop.count)} - known):
-            value = self._names.number(name, self._called.variables)
-            if is_name(name) and (value or name not in self._called.variables):
-                found[name] = (
-                    value if 0 < (value or 0) <= PASSES else Given(PASSES, _said(value), gap=not value)
-                )
-        return found
 
     def _argument(self, one: Parameter) -> Any:
         name = self._names.named(one.name)
-        if (other := self.turns.get(name)) is not None:
-            return {"one_of": [name, other], "index": f"{self._innermost} % 2"}
-        if (text := self._in_pass.get(one.name)) is not None:
-            plain = text in self._counters and one.type.dtype == "int32"
-            return text if plain else {"value": text, "dtype": one.type.dtype}
         if self._names.is_empty(one.type):
             return {"value": "0", "dtype": "uint8"}
         if name in self._names.members:
@@ -282,28 +207,22 @@ class LaunchGuess:
         elif node.named_children and text_of(node.named_children[0]) == "dim3":
             parts = node.named_children[-1].named_children
         number = AXES.index(axis)
-        text = self._from_call(parts[number]) if number < len(parts) else "1"
+        text = self.in_file(parts[number]) if number < len(parts) else "1"
         return None if text == "0" else text
 
-    def _from_call(self, node: Node) -> str | None:
-        """Return an expression of the calling function with the names of the file; None if it has others."""
-        return self.in_file(python_of(node))
-
-    def in_file(self, tree: ast.expr | None) -> str | None:
+    def in_file(self, node: Node) -> str | None:
         """Return an expression of the calling function as the file has it; None if that has not all its names."""
         assert self._called is not None
         called = {name: python_of(value) for name, value in self._called.variables.items()}
-        values = numbers_of(self._names.source, self._names.found) | called | self._values
+        values = numbers_of(self._names.source, self._names.found) | called
         values |= dict.fromkeys(self._called.multiprocessors, ast.Name("sm_count"))
-        return self._known(expression_text(replaced(tree, self._passed() | self._counters, values)))
+        return self._known(expression_text(replaced(python_of(node), self._passed(), values)))
 
     def _passed(self) -> dict[str, str]:
         """Return what the file calls what the calling function passes."""
         assert self._called is not None
         passed = {}
         for argument, one in zip(self._called.arguments, self._kernel.parameters, strict=False):
-            if one.name in self._names.looped and one.name not in self._names.sizes:
-                continue
             passed[text_of(argument)] = name = self._names.named(one.name)
             for member in self._names.members.get(name, ()):
                 short = self._names.short[member.name]
@@ -312,7 +231,7 @@ class LaunchGuess:
 
     def _known(self, text: str | None) -> str | None:
         """Return an expression if the file has all its names."""
-        words = ("ceil_div", "min", "max", "log2", "if", "else", "and", "or", "sm_count", *self._counters)
+        words = ("ceil_div", "min", "max", "if", "else", "and", "or", "sm_count")
         names = set(re.findall(r"[A-Za-z_]\w*", text or "")).difference(words)
         return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 
@@ -321,7 +240,7 @@ class LaunchGuess:
         if not any(re.search(r"extern [^;{]*__shared__|__shared__ extern", code(one.node)) for one in items):
             return ""
         shape = self._called.shape if self._called else ()
-        written = (self._from_call(shape[2]) if len(shape) > 2 else None) or ""
+        written = (self.in_file(shape[2]) if len(shape) > 2 else None) or ""
         if re.search("[A-Za-z]", written) or (written and not self._names.found):
             return written
         return Given(written or "4 * 1024", "bytes of dynamic shared memory", gap=True)
@@ -344,10 +263,6 @@ class LaunchGuess:
             return ""
         bytes_ = sum(factor * math.prod(most[name] for name in product) for product, factor in terms.items())
         return sum_text(terms) if bytes_ > 48 * 1024 else ""
-
-
-def _said(passes: int | None) -> str:
-    return "passes of a loop around the launch" + (f": {passes} in the source" if passes else "")
 
 
 def _stepped(use: CodeUse, axis: str) -> str:
