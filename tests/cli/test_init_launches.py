@@ -211,5 +211,5 @@ def test_blocks_that_the_code_only_asks_for_are_marked(capsys: pytest.CaptureFix
     void run(const int* a, int* y, int n, int parts) { cuts<<<parts, 32>>>(a, y, n); }
     """
     data, said = init(capsys, text)
-    assert launch(data)["grid"] == ["1"] and "if it is wrong: blocks" in said.err
+    assert launch(data)["grid"] == ["1"] and "a guess: blocks" in said.err
     assert "correct before anything else" not in said.err
