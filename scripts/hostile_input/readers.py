@@ -74,7 +74,6 @@ COMMANDS = tuple(
     export header -: export HEADER -o -
     export t4: EXPORT t4: out
     export kernel-tuner-cache: EXPORT kernel-tuner-cache: out
-    export t1: EXPORT t1 [--variant tiled|--variant vectorized|]: out
     export optuna: export -o out [--kernel gemm|--kernel vector_add|] [--replayed|] --format optuna: out
     bench --history: bench --history [--kernel gemm|--json|]
     bench: bench --kernel gemm

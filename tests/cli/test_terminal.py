@@ -146,7 +146,7 @@ COMMANDS = (
     ("best",), ("best", "--csv"), ("best", "--json"), ("trial", "1"), ("trial", "2"), ("trial", "2", "--json"),
     ("db", "check"), ("bench", "--history"), ("bench", "--history", "--json"),
     ("export", "-o", "-", "--format", "t4"), ("export", "-o", "-", "--format", "kernel-tuner-cache"),
-    ("explain", "--trial", "1"), ("export", "-o", "-", "--format", "t1"), ("trial", "1", "--again"),
+    ("explain", "--trial", "1"), ("trial", "1", "--again"),
 )  # fmt: skip
 
 

@@ -202,8 +202,6 @@ def test_it_is_stored_as_foreign_and_ranks_nowhere(tune: Tune, tmp_path: Path) -
     assert (status, err.count("\n")) == (1, 1) and "another tool's file" in err
     status, _, err = tune("export", "--replayed", "--mode", "warm", "--regime", "sustained", "-o", "a.hpp")
     assert (status, err.count("\n")) == (1, 1)
-    status, _, err = tune("export", "--replayed", "--format", "t1", "-o", "b.T1.json")
-    assert (status, err.count("\n")) == (1, 1)
 
 
 def test_that_a_sample_was_tried_is_not_called_all(

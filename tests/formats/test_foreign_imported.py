@@ -12,16 +12,12 @@ import pytest
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.formats.foreign_files import cache, written
-from tests.stored import t1_space
 from tuner.database import database as database_module
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.formats import optuna_storage
 from tuner.formats.foreign import UNVERIFIED, read_foreign, read_results
-from tuner.formats.t1 import t1_of
 from tuner.kernel.load import load_kernel
-from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.space import SearchSpace
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -188,7 +184,7 @@ def test_of_many_trials_it_is_said_how_many_are_written(
     assert said[:3] == ["4", "8", "12"]
 
 
-@pytest.mark.parametrize("kind", ["header", "t4", "kernel-tuner-cache", "t1", "optuna"])
+@pytest.mark.parametrize("kind", ["header", "t4", "kernel-tuner-cache", "optuna"])
 def test_no_file_is_written_over_unless_forced(tune: Tune, ours: Path, tmp_path: Path, kind: str) -> None:
     asked = ("export", "--replayed", "--format", kind, "-o")
     (tmp_path / "mine").write_text("mine")
@@ -206,34 +202,6 @@ def test_no_file_is_written_over_unless_forced(tune: Tune, ours: Path, tmp_path:
     assert tune(*asked, "mine", "--force")[0] == 0
     assert (tmp_path / "mine").read_bytes() != b"mine"
     assert sorted(tmp_path.iterdir()) == before
-
-
-@pytest.mark.parametrize("name", ["gemm", "vector_add"])
-@pytest.mark.parametrize("cc", [75, 90])
-def test_t1_says_what_the_kernel_says(tmp_path: Path, name: str, cc: int) -> None:
-    kernel, gpu = load_kernel(name), ARCHITECTURES[cc]
-    problem = kernel.problem()
-    variants, _ = kernel.usable_variants(problem, gpu)
-    assert variants
-    for variant in variants:
-        data = t1_of(kernel, variant, problem, gpu)
-        theirs = t1_space(written(tmp_path / "x.T1.json", data))
-        own = SearchSpace.from_kernel(kernel, problem, gpu, (variant.name,))
-        assert len(theirs) == len(own)
-        for mine, other in zip(own.variants, theirs.variants, strict=True):
-            assert (mine.matrix == other.matrix).all()
-
-
-def test_t1_says_what_the_kernel_takes() -> None:
-    kernel, gpu = load_kernel("vector_add"), ARCHITECTURES[90]
-    variant, *_ = kernel.usable_variants(kernel.problem(preset="small"), gpu)[0]
-    *tensors, _, offset = t1_of(kernel, variant, kernel.problem(preset="small"), gpu)["KernelSpecification"][
-        "Arguments"
-    ]
-    vector = {"Type": "float", "MemoryType": "Vector", "Size": 2**20, "FillType": "Random", "FillValue": 1.0}
-    access = {"a": "ReadOnly", "b": "ReadOnly", "c": "WriteOnly"}
-    assert tensors == [{"Name": name, **vector, "AccessType": may} for name, may in access.items()]
-    assert (offset["MemoryType"], offset["FillType"], offset["FillValue"]) == ("Scalar", "Constant", 0)
 
 
 def test_import_is_all_or_nothing(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import pytest
 from tuner.children.compile_worker import Compiler
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
-from tuner.formats.t1 import t1_of
 from tuner.inspect.explain.code import read_code
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
@@ -110,8 +109,6 @@ def test_what_a_problem_does_not_need_is_left_out(tmp_path: Path) -> None:
     assert maps(plan) == [("a", 64)]
     assert plan.launches[0].arguments[1] == NULL_POINTER
     assert [entry for _, entry in render(copying, even, GPU, CONFIGURATION)] == ["move"]
-    t1 = t1_of(copying, copying.variants["plain"], even, GPU)
-    assert t1["KernelSpecification"]["KernelName"] == "move"
 
 
 def test_a_parameter_may_decide(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ import pytest
 from tests.commands import said_by
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_worker import Compiler
-from tuner.core.errors import DatabaseError, KernelError
+from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Status
-from tuner.formats.t1 import t1_of
 from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
@@ -227,12 +226,6 @@ def test_they_are_compiled_once_and_the_largest_counts(tmp_path: Path) -> None:
     )
     assert (refused.status, refused.refused) == (Status.INVALID_CONFIG, 0)
     assert refused.error.startswith("a block of 128 threads")
-
-
-def test_another_tools_format_has_no_loops(tmp_path: Path) -> None:
-    kernel = read_kernel(written(tmp_path))
-    with pytest.raises(DatabaseError, match="launches that repeat"):
-        t1_of(kernel, kernel.variants["v"], kernel.problem(), GPU)
 
 
 def test_they_run_on_the_cpu_and_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

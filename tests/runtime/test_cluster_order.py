@@ -10,9 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tuner.children.nvrtc import compile_source
-from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration
-from tuner.formats.t1 import t1_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
@@ -89,25 +87,6 @@ def test_without_a_gpu_that_says_more_clusters_are_numbered_in_order() -> None:
     launch = Launch((12, 2, 1), (32, 1, 1), 0, ())
     assert list(in_order(launch, 3)) == list(range(24))
     assert list(in_order(replace(launch, cluster=(2, 1, 1)), 3)) == list(range(12))
-
-
-def test_t1_names_what_comes_behind_a_table_that_is_not_passed() -> None:
-    problem = GEMM.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
-    arguments = t1_of(GEMM, GEMM.variants["wgmma_split_k"], problem, HOPPER)["KernelSpecification"][
-        "Arguments"
-    ]
-    assert [argument["Name"] for argument in arguments[-3:]] == ["m", "n", "k"]
-
-
-def test_t1_has_no_word_for_a_table() -> None:
-    variant = GEMM.variants["wgmma_split_k"]
-    values = {**DEEP, "gpc_locality": True}
-    parameters = {n: replace(p, default=values.get(n, p.default)) for n, p in variant.parameters.items()}
-    variant = replace(variant, parameters=parameters)
-    kernel = replace(GEMM, variants={variant.name: variant})
-    problem = kernel.problem({"m": 512, "n": 512, "k": 65536}, {"": "bfloat16"}, {"layout": "nn"})
-    with pytest.raises(DatabaseError, match="no word for a table of cluster numbers"):
-        t1_of(kernel, variant, problem, HOPPER)
 
 
 class FakeSms:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tuner.cli.commands.winners import ExportArguments, ImportArguments
 from tuner.cli.filters import parse_sizes
 from tuner.cli.loader import given_options
-from tuner.core.errors import TunerError, UsageError
+from tuner.core.errors import UsageError
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.formats.autotuners import cache_of, t4_of
-from tuner.formats.files import json_text, write_text
+from tuner.formats.files import write_text
 from tuner.formats.foreign import ForeignResults, Imported, import_foreign, read_foreign
 from tuner.formats.optuna_storage import write_study
 from tuner.formats.results import Results, results_of
-from tuner.formats.t1 import t1_of
-from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import kernel_of_run
 from tuner.report import tables
 from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
@@ -57,45 +52,12 @@ def _write(kind: str, results: Results, output: Path, *, force: bool) -> None:
         write_study(output, results, say, force=force)
         show_line(f"wrote a study of {counted(len(results.numbers), 'trial')} of {what} to {output}")
         return
-    pieces = _content(kind, results)
+    pieces = t4_of(results) if kind == "t4" else cache_of(results)
     if str(output) == "-":
         show_pieces(pieces)
         return
     write_text(output, pieces, force=force)
-    written = "the search space" if kind == "t1" else counted(len(results.numbers), "trial")
-    show_line(f"wrote {written} of {what} to {output}")
-
-
-def _content(kind: str, results: Results) -> Iterable[str]:
-    if kind == "t4":
-        return t4_of(results)
-    if kind == "kernel-tuner-cache":
-        return cache_of(results)
-    return [json_text(_space(results))]
-
-
-def _space(results: Results) -> dict[str, Any]:
-    """Return the T1 file of a run's kernel, if it is still what it was."""
-    run = results.run
-    if run.foreign:
-        raise TunerError(
-            f"run {run.id} comes from another tool's file, which does not say what is valid",
-            "use the T1 file it was made from",
-        )
-    if len(results.variants) > 1:
-        raise UsageError(
-            f"the T1 format has no variants, and there are {', '.join(results.variants)}",
-            "name one with --variant",
-        )
-    kernel = kernel_of_run(run)
-    variant = kernel.variants.get(results.variants[0])
-    if variant is None or not KernelIdentity(kernel).same_text(run):
-        raise TunerError(f"{kernel.name} has changed since run {run.id}", "tune it again")
-    if left := len(variant.constraints_after):
-        say(f"left out: {counted(left, 'constraint')} on what the compiler reports; the T1 format knows none")
-    if len(variant.launches) > 1:
-        say(f"the T1 format has one kernel: only the first of {len(variant.launches)} launches is described")
-    return t1_of(kernel, variant, run.problem, run.gpu)
+    show_line(f"wrote {counted(len(results.numbers), 'trial')} of {what} to {output}")
 
 
 def import_results(asked: ImportArguments) -> None:

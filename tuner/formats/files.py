@@ -116,19 +116,14 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
         raise DatabaseError(f"{path}: {error.strerror or error}", "name another file with -o") from error
 
 
-def json_text(data: Any) -> str:
-    """Return JSON with a line for each value, so that text tools can work with it."""
-    return ascii_json(data, indent=1) + "\n"
-
-
 def json_with_entries(data: Mapping[str, Any], entries: Iterable[str]) -> Iterator[str]:
-    """Yield :func:`json_text` of an object in pieces, one for each entry of its last value.
+    """Yield an object's JSON in pieces, one for each entry of its last value, with a line for each value.
 
     Args:
         data: the object; its last value is an empty list or dictionary.
         entries: JSON of each of a list's values, or of a dictionary's names and values; at least one.
     """
-    text = json_text(data)
+    text = ascii_json(data, indent=1) + "\n"
     end = len("]\n}\n")
     yield text[:-end]
     before = "\n  "

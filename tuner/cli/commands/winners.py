@@ -44,9 +44,9 @@ class ExportArguments(StoredArguments):
     variant: str = shared.stored_filter("--variant", "NAME", "Only this variant; not for a header.")
     kind: str = shared.shown(
         "--format",
-        type=click.Choice(["header", "t4", "kernel-tuner-cache", "t1", "optuna"]),
+        type=click.Choice(["header", "t4", "kernel-tuner-cache", "optuna"]),
         default="header",
-        help="header: winners; t4, kernel-tuner-cache: all trials of a problem; t1: its space; optuna: a study.",
+        help="header: winners; t4, kernel-tuner-cache: all trials of a problem; optuna: a study.",
     )
     output: Path = shared.output("FILE")
     namespace: str = shared.shown(
