@@ -73,8 +73,6 @@ class Job:
 class Ready:
     """Compiles at once: counts alone decide what may be chosen when."""
 
-    measuring = 1
-
     def __init__(self, compilers: int) -> None:
         self.compilers, self.lookahead = compilers, compilers + 8
 

@@ -87,13 +87,3 @@ def test_a_killed_searcher_costs_its_trials_under_way(tmp_path: Path) -> None:
 def test_a_list_on_all_gpus(tmp_path: Path) -> None:
     records = tune(tmp_path, *LIST, "--device", "cuda:all")
     assert len({record["device"] for record in records}) > 1
-
-
-@several
-def test_one_problem_over_all_gpus(tmp_path: Path) -> None:
-    words = ("-k", "gemm", "-s", "m=1024,n=1024,k=1024", "--device", "cuda:all", "--spread")
-    tune(tmp_path, *words, trials=60)
-    with Database.open(tmp_path / "tuning.db") as database:
-        (run,) = database.run_ids()
-        tags = {tag for trial in database.trials(run) for tag in trial.tags}
-    assert "on cuda:1" in tags

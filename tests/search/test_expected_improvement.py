@@ -255,7 +255,7 @@ def test_what_is_near_a_good_initial_configuration_is_chosen_first_of_nominees_a
         configuration = search.ask()
         search.tell(configuration, 1000.0 if configuration == initial else 1050.0)
     nominated = sampler.nominate(40)
-    ranked = [nominated[i] for i in sampler.choose(nominated, 1)]
+    ranked = [nominated[i] for i in sampler.choose(nominated)]
     near = [sum(value != 1 for _, value in one.parameters) if one.variant == "v" else 9 for one in ranked]
     assert near[0] <= 2
     assert np.mean(near[:10]) < np.mean(near[-10:])

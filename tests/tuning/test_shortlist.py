@@ -38,8 +38,6 @@ def smooth(configuration: Configuration) -> Measurement:
 class Counter:
     """Enough of a device to see what is begun."""
 
-    measuring = 1
-
     def __init__(self, compilers: int) -> None:
         self.compilers, self.begun = compilers, 0
 

@@ -9,10 +9,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.children.compile_pool import CompilePool, default_jobs
+from tuner.children.compile_pool import default_jobs
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import LISTING_GPUS, GpuList
-from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.commands.run import RunArguments
 from tuner.cli.jobs import Jobs, TuningJob
 from tuner.cli.worth import Budget
@@ -22,7 +21,6 @@ from tuner.core.files import temporary_folder
 from tuner.core.model import Gpu, Problem, RunOptions
 from tuner.core.processes import ChildDied, ask_once
 from tuner.database.records import Filters
-from tuner.devices.spread import SpreadDevice
 from tuner.devices.started import has_gpu
 from tuner.fleet.cards import Card, Job
 from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
@@ -38,8 +36,6 @@ from tuner.tuning.opening import adopt, interrupted_run
 
 OPENER = ""
 """What opens a searcher's device in place of this package; tests put their own there."""
-SPREAD_WORKER = "tuner.gpu.worker"
-"""Module of the measuring processes under ``--spread``; tests put their own there."""
 LISTING_S = 60.0
 """For the driver to say which GPUs there are: a cold one takes seconds."""
 
@@ -67,25 +63,6 @@ def is_list(device: str) -> bool:
     return device == "cuda:all" or "," in device
 
 
-def open_spread(asked: RunArguments, say: Callable[[str], None]) -> SpreadDevice:
-    """Open the GPUs that ``--device`` names as one device.
-
-    Raises:
-        UsageError: it names only one.
-        NoGpuError, DeviceError: one cannot be used, or is of another model.
-    """
-    device = asked.device_name
-    if not is_list(device):
-        raise UsageError(f"--spread needs several GPUs, and --device is {device}", "give --device cuda:all")
-    names = devices_of(device)
-    if len(names) < 2:
-        raise UsageError(f"--spread needs several GPUs, and there is only {names[0]}", "leave it out")
-    version = nvrtc_version()  # said before anything is started
-    indices = [int(name.partition(":")[2]) for name in names]
-    pool = CompilePool(asked.jobs, asked.cache)
-    return SpreadDevice(indices, asked.cache, SPREAD_WORKER, say, version, pool)
-
-
 def searched_on(asked: RunArguments, jobs: Sequence[TuningJob]) -> list[str]:
     """Return the GPUs on which searchers of their own tune; none where this process tunes by itself.
 
@@ -93,8 +70,6 @@ def searched_on(asked: RunArguments, jobs: Sequence[TuningJob]) -> list[str]:
         UsageError, NoGpuError: as :func:`devices_of`.
     """
     device, alone = asked.device_name, len(jobs) == 1 or jobs[0].comparison is not None
-    if asked.spread:
-        return []
     if is_list(device):
         return devices_of(device)
     kind, _, number = device.partition(":")

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from tuner.cli.commands.run import RunArguments
-from tuner.cli.fleet import open_spread, run_fleet, searched_on, workers_of
+from tuner.cli.fleet import run_fleet, searched_on, workers_of
 from tuner.cli.jobs import Jobs, TuningJob, make_jobs, shard_of
 from tuner.cli.loader import part
 from tuner.cli.problems import ProblemTexts
@@ -96,7 +96,8 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
                     run_fleet(jobs, devices, stopped, cluster, model)
             else:
                 began = process_began(), time.monotonic()
-                with closing(foreign or _opened(asked, kernel.name, tell)) as device:
+                opened = foreign or open_device(asked.device_name, kernel.name, asked.jobs, asked.cache, tell)
+                with closing(opened) as device:
                     device.phases.note("start", *began)
                     _refuse_recording(device, options)
                     if isinstance(device, ReplayDevice):
@@ -142,13 +143,6 @@ def _options_of(given: RunArguments) -> RunOptions:
             given.effort, given.sampler, given.trials, None if given.stop is None else given.stop == "auto"
         ),
     )
-
-
-def _opened(given: RunArguments, kernel: str, tell: Callable[[str], None]) -> Device:
-    """Open the device of the command line in this process."""
-    if given.spread:
-        return open_spread(given, tell)
-    return open_device(given.device_name, kernel, given.jobs, given.cache, tell)
 
 
 def _refuse_recording(device: Device, options: RunOptions) -> None:

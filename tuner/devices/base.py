@@ -149,8 +149,6 @@ class Device(ABC):
     """How many submissions may be pending for the device to be kept busy."""
     compilers = 0
     """How many configurations can be compiled at a time before their trials; 0 where nothing is compiled."""
-    measuring = 1
-    """How many candidates it measures at a time."""
     recorded = False
     """Whether the answers were recorded earlier, so that nothing can be confirmed here."""
 

@@ -361,13 +361,9 @@ class LocalDevice(Device):
             with self._prepare_lock:
                 if submissions is self._submissions and submissions.join(key, trial):
                     request = Measure(candidate_of(compilation), incumbent())
-                    self._measure(request, partial(self._measured, submissions, key))
+                    self._guard.submit(request, partial(self._measured, submissions, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
             submissions.fail(trial, str(error))
-
-    def _measure(self, request: Measure, done: Callable[[Measured | Unanswered], None]) -> None:
-        """Hand a candidate to the measuring process; ``done`` gets the answer."""
-        self._guard.submit(request, done)
 
     def _measured(self, submissions: Submissions, key: SourceKey, answer: Measured | Unanswered) -> None:
         if isinstance(answer, Unanswered) and answer.fatal:

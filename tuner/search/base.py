@@ -268,12 +268,11 @@ class Nominating(Protocol):
         Each may be chosen later, tried without having been chosen, or withdrawn.
         """
 
-    def choose(self, nominees: Sequence[Configuration], count: int = 1) -> Sequence[int]:
-        """Rank nominees, the most promising first: the first are tried next, as enqueued trials.
+    def choose(self, nominees: Sequence[Configuration]) -> Sequence[int]:
+        """Rank nominees, the most promising first: that is tried next, as an enqueued trial.
 
         Args:
             nominees: at least one, each nominated and neither chosen, tried nor withdrawn since.
-            count: how many of them are tried next, before there are more results.
 
         Returns:
             Indices into ``nominees``.

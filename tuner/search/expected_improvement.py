@@ -177,25 +177,19 @@ class GPEISampler(SpaceSampler):
         self._outside = self.expected_improvement if any(self.unseen) else 0.0
         return nominated
 
-    def choose(self, nominees: Sequence[Configuration], count: int = 1) -> Sequence[int]:
-        """Rank nominees by their expected improvement as of the latest results.
-
-        Of several to be tried next each counts as its expected result for those after it, in one fit of the model.
-        """
+    def choose(self, nominees: Sequence[Configuration]) -> Sequence[int]:
+        """Rank nominees by their expected improvement as of the latest results."""
         locations = [self._nominated[nominee] for nominee in nominees]
         order, improvement = list(range(len(locations))), np.inf
         if len(self._times) >= MIN_TIMES or self._teachers:
             codes = np.stack([self._nominees[location] for location in locations])
             numbers, rows = np.array(locations).T
-            first, gains, promised = self._ranked(numbers, rows, [codes], self._pending, count)
-            gains[first] = np.inf
-            rest = np.argsort(-gains, kind="stable")[len(first) :]
-            order, improvement = [*first, *rest.tolist()], promised[0]
+            _, gains, promised = self._ranked(numbers, rows, [codes], self._pending, 1)
+            order, improvement = np.argsort(-gains, kind="stable").tolist(), promised[0]
         # A candidate that is not compiled may be better; the best of those was the last nomination.
         self.expected_improvement = max(improvement, self._outside)
-        for index in order[:count]:
-            chosen = locations[index]
-            self._pending[chosen] = self._nominees.pop(chosen)
+        chosen = locations[order[0]]
+        self._pending[chosen] = self._nominees.pop(chosen)
         return order
 
     def withdraw(self, configuration: Configuration) -> None:
@@ -239,7 +233,7 @@ class GPEISampler(SpaceSampler):
             count: how many are returned, at most.
 
         Returns:
-            Beside them what each candidate is worth after the last but one of them, and by how much the best candidate
+            Beside them what each candidate is worth beside all but the last of them, and by how much the best candidate
             for each was expected to be faster than the best result, in log2 of the time.
         """
         expected = self._teachers.expected(numbers, rows)

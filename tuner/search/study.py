@@ -113,12 +113,10 @@ class Search:
         assert isinstance(self.sampler, Nominating)
         return self.sampler.nominate(count)
 
-    def choose(self, nominees: Sequence[Configuration], count: int = 1) -> list[Configuration]:
-        """Return nominees in the sampler's order as of the latest results; the first ``count`` are tried next."""
+    def choose(self, nominees: Sequence[Configuration]) -> list[Configuration]:
+        """Return nominees in the sampler's order as of the latest results; the first is tried next."""
         assert isinstance(self.sampler, Nominating)
-        # A user's sampler may choose one at a time only.
-        order = self.sampler.choose(nominees, count) if count > 1 else self.sampler.choose(nominees)
-        return [nominees[index] for index in order]
+        return [nominees[index] for index in self.sampler.choose(nominees)]
 
     def withdraw(self, configuration: Configuration) -> None:
         """Take a nomination back."""

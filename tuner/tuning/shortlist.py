@@ -26,7 +26,7 @@ from tuner.devices.base import Device
 from tuner.search.study import Search
 
 DEPTH = 6
-"""Trials under way at a time while nominees are passed over, for each GPU: two with the measuring process, and some for
+"""Trials under way at a time while nominees are passed over: two with the measuring process, and some for
 the moments in which the next is compiled or chosen."""
 SLACK = 4
 """Nominations after which a nominee must be compiled, beside two for each compiler: one of a hundred candidates takes
@@ -79,8 +79,6 @@ class Shortlist:
         """Nominees by number, oldest first."""
         self._seconds: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
         self._held_up_since: float | None = None
-        self._chosen: deque[Configuration] = deque()
-        """Chosen with others in one fit of the model, and not tried yet: as many as the device measures at a time."""
 
     @property
     def rate(self) -> float:
@@ -101,7 +99,7 @@ class Shortlist:
     @property
     def _measure_s(self) -> float:
         """Seconds between two trials that end, if only the GPU is waited for."""
-        return statistics.median(measure_s for _, measure_s in self._seconds) / self.device.measuring
+        return statistics.median(measure_s for _, measure_s in self._seconds)
 
     @property
     def selecting(self) -> bool:
@@ -112,7 +110,7 @@ class Shortlist:
     def depth(self) -> int:
         """How many trials may be under way."""
         wanted = DEPTH if self.selecting else max(DEPTH, self.device.compilers // 2)
-        return min(wanted * self.device.measuring, self._lookahead())
+        return min(wanted, self._lookahead())
 
     def told(self, compile_s: float, measure_s: float) -> None:
         """Note the seconds of a trial, which makes room for others; 0 where nothing was compiled or measured."""
@@ -153,12 +151,10 @@ class Shortlist:
     @property
     def empty(self) -> bool:
         """Whether nothing is left to choose, now or later."""
-        return self.exhausted and not self._waiting and not self._chosen
+        return self.exhausted and not self._waiting
 
     def ready(self) -> bool:
         """Return whether a choice is possible: all nominees that must be compiled are."""
-        if self._chosen:
-            return True
         due = self._due()
         late = sum(self.device.compiled(configuration) is None for configuration in due)
         if late == 0:
@@ -173,8 +169,6 @@ class Shortlist:
 
         One that failed to compile goes first: it costs the GPU nothing, and teaches.
         """
-        if self._chosen:
-            return self._chosen.popleft()
         nominees, due = [], self._due()
         if not any(map(self.device.compiled, due)):
             due = list(self._waiting)  # all of them are passed over
@@ -184,22 +178,17 @@ class Shortlist:
                     del self._waiting[configuration]
                     return configuration
                 nominees.append(configuration)
-        count = max(1, min(self.device.measuring, len(nominees) // 2))
-        ranked = self.search.choose(nominees, count)
-        for configuration in ranked[:count]:
-            del self._waiting[configuration]
+        chosen, *others = self.search.choose(nominees)
+        del self._waiting[chosen]
         if not self.exhausted:
-            for configuration in ranked[count + KEPT :]:
+            for configuration in others[KEPT:]:
                 self._withdraw(configuration)
-        self._chosen.extend(ranked[1:count])
-        return ranked[0]
+        return chosen
 
     def close(self) -> None:
         """Withdraw everything: nothing more will be tried."""
         for configuration in list(self._waiting):
             self._withdraw(configuration)
-        while self._chosen:
-            self.device.forget(self._chosen.popleft())
 
     @property
     def _ahead(self) -> int:

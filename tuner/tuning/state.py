@@ -186,8 +186,7 @@ class State:
         """
         if self.device.recorded or self.elapsed_s <= WARM_UP_S:
             return None
-        share = self.device.busy.share(self.search_began + WARM_UP_S, self.search_ended or time.monotonic())
-        return share / self.device.measuring
+        return self.device.busy.share(self.search_began + WARM_UP_S, self.search_ended or time.monotonic())
 
     @property
     def initial_trials(self) -> dict[str, list[Trial]]:

@@ -90,7 +90,6 @@ class ClusterRunArguments(RunArguments):
     space_file: Path | None = None
     device_name: str = "cluster"
     jobs: int | None = None
-    spread: bool = False
     plot: Path | None = None
     gpu: str = shared.stored_filter("--gpu", "TEXT", "Only workers whose GPU's name contains this.")
     scheduler: str | None = scheduler_option()

@@ -20,7 +20,7 @@ SECTIONS = {
     "Problems": "options presets problem_texts problem_file max_error total_time_s shard",
     "Search": "variants rules sampler seed initial learn_from from_scratch stop space_file",
     "Timing and choice": "mode regime margin",
-    "Machine": "jobs spread no_overlap no_cache",
+    "Machine": "jobs no_overlap no_cache",
     "Output": "full plot",
 }
 
@@ -114,7 +114,6 @@ class RunArguments:
     db: Path = shared.database()
     jobs: int | None = shared.jobs()
     no_overlap: bool = flag("--no-overlap", help_="Prepare a problem only when the previous one has ended.")
-    spread: bool = flag("--spread", help_="Measure each problem's candidates on all GPUs of --device.")
     resume: bool = flag("--resume", help_="Continue the last interrupted run of this problem.")
     from_scratch: bool = flag("--from-scratch", help_="Search without the results of earlier runs.")
     learn_from: tuple[Path, ...] = shared.file(
@@ -152,7 +151,7 @@ class RunArguments:
 
 
 def _body(given: RunArguments) -> str:
-    if not given.spread and given.space_file is None:
+    if given.space_file is None:
         begin(given.device_name, given.jobs, given.cache)
     return "run:run"
 
