@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import math
 import warnings
@@ -26,7 +27,7 @@ from tuner.database.records import RESERVATIONS, Filters, StoredWinner
 from tuner.formats.files import new_file
 from tuner.kernel.functions import load_function
 from tuner.kernel.spec import KernelSpec
-from tuner.report.search_svg import search_svg
+from tuner.report.run_plot import run_svg
 from tuner.report.summary import best_so_far, summary, why_nothing
 from tuner.runtime.operation import Operation
 from tuner.tuning import state
@@ -294,8 +295,10 @@ class Result:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        """Return the summary with a picture of the search, for notebooks; ``tune report`` has more."""
-        return f"<pre>{html.escape(str(self))}</pre>{search_svg(self._state.trials)}"
+        """Return the summary with the figure of ``tune --plot``, for notebooks; ``tune report`` has more."""
+        drawn = base64.b64encode(run_svg(self._result)).decode() if self._result else ""
+        picture = f'<img src="data:image/svg+xml;base64,{drawn}">' if drawn else ""
+        return f"<pre>{html.escape(str(self))}</pre>{picture}"
 
     def __getstate__(self) -> Mapping[str, Any]:
         raise TypeError("a result holds its run: keep its database and file, and open them with tuner.open")

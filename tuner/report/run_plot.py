@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.core.files import temporary_folder
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio
 from tuner.report.plots import COLOURS, MARKERS, draw_bar, make_logarithmic, sheet, short
@@ -42,6 +44,15 @@ def plot_run(result: Result, path: Path) -> None:
         _draw_trials(panels[0], result.state.trials, light_ns)
         if bars:
             _draw_bars(panels[1], bars, light_ns)
+
+
+def run_svg(result: Result) -> bytes:
+    """Return the same figure as SVG; nothing where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return b""
+    with temporary_folder() as folder:
+        plot_run(result, file := folder / "run.svg")
+        return file.read_bytes()
 
 
 def _draw_trials(axes: Axes, trials: Sequence[Trial], light_ns: float) -> None:
