@@ -111,6 +111,38 @@ READ = {
         {"x": "n input {'uniform': [0, 255]}", "counts": "256 inout"},
         ["ceil_div(n, block_size)"],
     ),
+    "indices that are set again": (
+        """__global__ void turned(float* y, const float* x, int columns, int rows) {
+            __shared__ float tile[TILE][TILE + 1];
+            int c = blockIdx.x * TILE + threadIdx.x, r = blockIdx.y * TILE + threadIdx.y;
+            if (c < columns && r < rows) tile[threadIdx.y][threadIdx.x] = x[r * columns + c];
+            __syncthreads();
+            c = blockIdx.y * TILE + threadIdx.x;
+            r = blockIdx.x * TILE + threadIdx.y;
+            if (c < rows && r < columns) y[r * rows + c] = tile[threadIdx.x][threadIdx.y];
+        }""",
+        {"x": "rows columns input", "y": "columns rows output"},
+        ["ceil_div(columns, TILE)", "ceil_div(rows, TILE)"],
+    ),
+    "a place within a tile of a fixed size": (
+        """#define T 16
+        __global__ void product(const float* a, const float* b, float* c, int M, int N, int K) {
+            __shared__ float as[T][T], bs[T][T];
+            const int tx = threadIdx.x, ty = threadIdx.y, row = blockIdx.y * T + ty, col = blockIdx.x * T + tx;
+            float sum = 0;
+            for (int t = 0; t < (K + T - 1) / T; ++t) {
+                as[ty][tx] = row < M && t * T + tx < K ? a[row * K + t * T + tx] : 0;
+                bs[ty][tx] = col < N && t * T + ty < K ? b[(t * T + ty) * N + col] : 0;
+                __syncthreads();
+                for (int k = 0; k < T; ++k) sum += as[ty][k] * bs[k][tx];
+                __syncthreads();
+            }
+            if (row < M && col < N) c[row * N + col] = sum;
+        }
+        int main() { product<<<dim3(64, 64), dim3(T, T)>>>(0, 0, 0, 1024, 1024, 1024); }""",
+        {"a": "M K input", "b": "K N input", "c": "M N output"},
+        ["ceil_div(N, 16)", "ceil_div(M, 16)"],
+    ),
     "macros of any arguments": (
         """#define PLACE(...) place(__VA_ARGS__, n)
         #define ELEMENT(p, ...) p[PLACE(__VA_ARGS__)]

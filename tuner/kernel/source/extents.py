@@ -169,7 +169,7 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
     found = dict[str, str]()
     most: dict[str, int] = {}
     for name, kept in _kept(use):
-        if (bound := use.bound(name)) in use.sizes and bound is not None:
+        if not use.beside.get(name) and (bound := use.bound(name)) in use.sizes and bound is not None:
             most[bound] = min(kept, most.get(bound, kept))
     for size, kept in most.items():
         found[f"the code keeps {size} numbers in an array"] = f"{names.named(size)} <= {kept}"

@@ -145,22 +145,28 @@ def variables_of(body: Node | None, end: int = 1 << 62) -> Iterator[tuple[str, N
 
 
 def with_own_names(body: Node | None) -> Node | None:
-    """Return code whose variables have names of their own: the second loop's ``i`` is ``i_2``."""
-    scopes: dict[str, list[Node]] = {}
+    """Return code in which a name has one meaning: the ``i`` of a second loop is ``i_2``, as is one set again."""
+    found: dict[str, list[tuple[int, int, Node | None]]] = {}
     for one in walk(body, "declaration"):
         scope = one.parent
         while scope is not None and scope.type not in ("compound_statement", "for_statement"):
             scope = scope.parent
         for declared in filter(None, map(name_node, one.children_by_field_name("declarator"))):
-            found = scopes.setdefault(text_of(declared), [])
-            found += [scope] if scope is not None and scope not in found else []
+            lives = (scope.start_byte, scope.end_byte, None) if scope is not None else (0, 0, None)
+            found[text_of(declared)] = [*dict.fromkeys((*found.get(text_of(declared), ()), lives))]
+    for one in body.named_children if body is not None else ():
+        again = re.match(r"(\w+)\s*=[^=]", text_of(one)) if one.type == "expression_statement" else None
+        if body is not None and again and (body.start_byte, body.end_byte, None) in found.get(again[1], ()):
+            found[again[1]].append((one.end_byte, body.end_byte, one.named_children[0].children[0]))
     edits: dict[int, tuple[int, str]] = {}
-    for name, found in scopes.items():
-        outermost = sorted(found, key=lambda scope: scope.start_byte - scope.end_byte)
-        for number, scope in enumerate(outermost[1:], 2):
-            for one in walk(scope, "identifier"):
-                if text_of(one) == name:
+    for name, places in found.items():
+        longest = sorted(places, key=lambda place: place[0] - place[1])
+        for number, (start, end, target) in enumerate(longest[1:], 2):
+            for one in walk(body, "identifier"):
+                if start <= one.start_byte < end and text_of(one) == name:
                     edits[one.start_byte] = one.end_byte, f"{name}_{number}"
+            if target is not None:
+                edits[target.start_byte] = target.end_byte, f"auto {name}_{number}"
     if body is None or not edits:
         return body
     text, start = body.text or b"", body.start_byte

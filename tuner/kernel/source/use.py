@@ -62,7 +62,7 @@ class CodeUse:
         numbers |= {name: tree for name, tree in trees.items() if isinstance(tree, ast.Lambda)}
         self.begins = {name: tree for name, tree in trees.items() if not isinstance(tree, ast.Lambda)}
         """Variables with what they begin as; None for what is no expression."""
-        self.first = {**numbers, **self.begins}
+        self._numbers, self.first = numbers, {**numbers, **self.begins}
         changed = dict(self._changed())
         self.variables = {
             **numbers,
@@ -82,6 +82,8 @@ class CodeUse:
         """Variables whose last value is that before a size: of ``y == rows - 1`` the rows."""
         self.inner: set[int] = set()
         """Where comparisons stand that leave out elements at the beginning or the end."""
+        self.beside: dict[str, set[Product]] = {}
+        """What a variable stays below its bound with: 16 * t of ``t * 16 + threadIdx.x < n``."""
         for name, bound in self._comparisons():
             self.bounds.setdefault(name, bound)
         loads = {name for name, one in source.macros.items() if one.value.startswith("__ld")}
@@ -174,6 +176,8 @@ class CodeUse:
                 if len(names) > 1:  # y + j < height
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
+                    whole = sum_of(python_of(side), self._numbers) or {}
+                    self.beside.setdefault(single[0], {*filter(None, whole)} - {(single[0],)})
                     constant = high.get((), 0) - low.get((), 0)
                     self.inner |= {one.start_byte} if constant < 0 else set()
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
@@ -215,13 +219,14 @@ class CodeUse:
         strides: dict[tuple[Product, int], str | None] = {}
         bounds = [self.bound(part) or "" for product in index for part in product]
         vectors = dict(re.findall(r"\((\w+) // (\d+)\)", " ".join(bounds)))
+        beside = {one for product in index for part in product for one in self.beside.get(part, ())}
         for product, factor in index.items():
             sizes = tuple(name for name in product if self.is_size(name))
             for name in vectors.keys() & sizes:  # rows of C elements beside C / 4 vectors
                 factor *= int(vectors[name])
                 sizes = tuple(f"({name} // {vectors[name]})" if one == name else one for one in sizes)
             rest = [name for name in product if not self.is_size(name)]
-            if not rest or not any(self._varies(name) for name in rest):
+            if not rest or tuple(rest) in beside or not any(self._varies(name) for name in rest):
                 continue
             first = len(rest) > 1 and not any(name in self.bounds for name in rest)  # a block's first element
             rest_key = (sizes, 1 if first else factor)
