@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.init_sources import SELECTED, SPARSE, VOLUME, init, launch, shapes
-from tests.commands import said_by
-from tuner.kernel.source.device_part import needed_part
+from tests.commands import assert_refused, said_by
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -169,25 +168,19 @@ __global__ void row_sums(const float* x, float* sums, int rows, int columns) {
     assert data["variants"]["main"]["parameters"]["TILE"]["values"] == [1, 2, 4, 8, 16, 32]
 
 
-def test_a_class_of_functions_is_passed_as_the_source_launches_it(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "launched", ["", "void run(float* a) { joined<float, Sum><<<1, 128>>>(a, a, 128, Sum()); }"]
+)
+def test_a_class_of_functions_is_not_chosen(launched: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = """
-    template <typename T> struct Sum { __device__ T operator()(T a, T b) const { return a + b; } };
-    struct Scaled { float by; __device__ float operator()(float a, float b) const { return by * a + b; } };
+    struct Sum { __device__ float operator()(float a, float b) const { return a + b; } };
     template <typename T, class F> __global__ void joined(const T* a, T* b, int n, F join) {
         int i = blockIdx.x * blockDim.x + threadIdx.x;
         if (i < n) b[i] = join(a[i], b[i]);
     }
-    template <typename T> void run(T* a, T* b, int n) { joined<T, Sum<T>><<<n / 128, 128>>>(a, b, n, Sum<T>()); }
     """
-    data, _ = init(capsys, text)
-    assert launch(data)["entry"] == "joined<input_type, Sum<input_type>>"
-    assert launch(data)["arguments"] == ["a", "b", "n", {"value": "0", "dtype": "uint8"}]
-    assert "struct Sum" in needed_part(text, "joined<float, Sum<float>>")
-    data, _ = init(capsys, text.replace("Sum<T>", "Scaled"), "--force")
-    assert launch(data)["arguments"] == ["a", "b", "n", {"fields": ["join_by"]}]
-    Path("none.cu").write_text(text.partition("template <typename T> void")[0])
-    said = said_by(capsys, "init", "none.cu")
-    assert (said.code, "typename F of joined" in said.err) == (2, True)
+    Path("joined.cu").write_text(text + launched)
+    assert_refused(said_by(capsys, "init", "joined.cu"), 2, "class F of joined")
 
 
 def test_structs_are_words_and_a_missing_type_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:

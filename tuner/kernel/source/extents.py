@@ -163,8 +163,7 @@ def of_one_block(names: SourceNames, use: CodeUse) -> dict[str, str]:
 def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
     """Return the conditions, with reasons, that the code puts on sizes, and set their defaults to fit.
 
-    It may keep that many numbers (``w[k]`` of ``float w[21]``, k below K), take that many of each innermost row
-    (``x[3 * i + 2]`` with a size for the 3), or divide a size by a parameter.
+    It may keep that many numbers: ``w[k]`` of ``float w[21]``, k below K.
     """
     found = dict[str, str]()
     most: dict[str, int] = {}
@@ -175,20 +174,6 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
         found[f"the code keeps {size} numbers in an array"] = f"{names.named(size)} <= {kept}"
         value = names.sizes.get(names.named(size))
         names.sizes[names.named(size)] = min(value, kept) if isinstance(value, int) else kept
-    for size, by in re.findall(r"< \(?(\w+) / (\w+)\b", use.code):  # i < n / VECTOR: the rest is left out
-        if size in use.sizes and names.named(by) in names.found:
-            found[f"{size} is a whole number of {by}"] = f"{names.named(size)} % {names.named(by)} == 0"
-    for pointer, of in use.pointers.items():
-        inner = str((use.shape(pointer) or [""])[-1])
-        name, taken = names.named(inner), 1 + max((index.get((), 0) for index in of.indices), default=0)
-        by_one = any(
-            not use.sizes.intersection(product) for index in of.indices for product in index if product
-        )
-        if taken > 1 and not by_one and names.sizes.get(name, 0) is None and not use.is_extent(inner):
-            names.sizes[name] = Given(
-                taken, f"the code takes {taken} of each {inner} numbers of {pointer}", True
-            )
-            found[f"the code takes {taken} of each {inner} numbers"] = f"{name} >= {taken}"
     return found
 
 

@@ -68,8 +68,6 @@ class LaunchGuess:
 
     def _argument(self, one: Parameter) -> Any:
         name = self._names.named(one.name)
-        if self._names.is_empty(one.type):
-            return {"value": "0", "dtype": "uint8"}
         if name in self._names.members:
             return {"fields": [self._argument(member) for member in self._names.members[name]]}
         if name in self._names.sizes and one.type.dtype not in ("int32", "uint32"):
@@ -102,7 +100,7 @@ class LaunchGuess:
             known = self._known(block)
         if bound is None or known is None:
             return block, self._called_shape(0, axis) or "1", True
-        bound = self._with_numbers(expression_text(python_text(self._names.text(bound))) or bound)
+        bound = expression_text(python_text(self._names.text(bound))) or bound
         if self._known(bound) is None:
             return block, self._called_shape(0, axis) or "1", True
         if bound in self._use.extents.values() and known != "1":
@@ -119,16 +117,6 @@ class LaunchGuess:
             self._names.found[most] = int(fixed[1] or fixed[3] or fixed[4] or 1)
             return block, f"min({covering}, {most}{' * sm_count' * bool(fixed[2])})", False
         return block, covering, gap
-
-    def _with_numbers(self, bound: str) -> str:
-        """Return an extent with the values of whole numbers that the file has as scalars."""
-        given = self._names.scalars.items()
-        whole = {"warpSize": 32} | {name: one[1] for name, one in given if not isinstance(one, Given)}
-        return re.sub(
-            r"[A-Za-z_]\w*",
-            lambda name: str(one) if isinstance(one := whole.get(name[0]), int) else name[0],
-            bound,
-        )
 
     def _unbound(self, axis: str, *, rows: bool) -> str | None:
         """Return the extent along an axis that the code compares with nothing: a tensor's outermost dimension.

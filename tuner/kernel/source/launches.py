@@ -28,9 +28,7 @@ class WrittenLaunch:
     """Grid, block, and perhaps shared memory and stream."""
     arguments: tuple[Node, ...]
     variables: Mapping[str, Node]
-    """What variables of the calling function begin as, by name; of ``dim3 grid(n / 2, 1)`` the two numbers.
-
-    Members that are set, such as ``p.count``, are ``p_count``."""
+    """What variables of the calling function begin as, by name; of ``dim3 grid(n / 2, 1)`` the two numbers."""
     allocated: Mapping[str, Node]
     """The bytes that the calling function allocates on the GPU, by the pointer to them."""
     multiprocessors: frozenset[str]
@@ -64,40 +62,13 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
             tuple(map(code, template)),
             tuple(shape.named_children),
             tuple(given.named_children),
-            {
-                **dict(variables_of(function, shape.start_byte)),
-                **dict(_members_set(function, shape.start_byte)),
-            },
+            dict(variables_of(function, shape.start_byte)),
             dict(_allocated(function, shape.start_byte)),
             frozenset(_multiprocessors(function)),
             tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
             tuple(_loops_around(shape, but=("if_statement",))),
             any(one.type in _DECIDE for one in _around(shape)),
         )
-
-
-def parts_of(node: Node, variables: Mapping[str, Node], members: Sequence[str]) -> list[Node | None]:
-    """Return what an argument has for each member of a struct; None where that is not written."""
-    of = variables.get(text_of(node), node)
-    inner = of.child_by_field_name("arguments") or of.child_by_field_name("value") or of
-    kind = inner.type if inner.type in ("initializer_list", "argument_list") else ""
-    parts = inner.named_children if kind else []
-    by_name = {
-        text_of(one.named_children[0]).lstrip("."): one.named_children[-1]
-        for one in parts
-        if one.type == "initializer_pair"
-    }
-    if not by_name and (kind == "initializer_list" or len(parts) == len(members)):
-        flat = [leaf for one in parts for leaf in (one.named_children if one.type == kind else [one])]
-        by_name = dict(zip(members, flat, strict=False))
-    return [variables.get(f"{text_of(node)}_{name}", by_name.get(name)) for name in members]
-
-
-def _members_set(function: Node, end: int) -> Iterator[tuple[str, Node]]:
-    for one in walk(function, "assignment_expression"):
-        left, right = one.children[0], one.children[-1]
-        if left.type == "field_expression" and one.end_byte <= end and text_of(one.children[1]) == "=":
-            yield text_of(left).replace(".", "_"), right
 
 
 def _allocated(function: Node, end: int) -> Iterator[tuple[str, Node]]:

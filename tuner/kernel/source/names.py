@@ -15,7 +15,7 @@ from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.classes import words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import DEPTH, python_of
-from tuner.kernel.source.launches import WrittenLaunch, parts_of
+from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.parameters import is_block, is_size
 from tuner.kernel.source.tree import code, head_of, names_in, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
@@ -83,7 +83,7 @@ class SourceNames:
         self.short: dict[str, str] = {}
         """What a struct calls its members."""
         self.in_call: dict[str, Node] = {}
-        """What a launch of the source passes, by parameter or member."""
+        """What a launch of the source passes, by parameter."""
         self.looped: set[str] = set()
         """Those of them that a loop around the launch changes."""
         self.found: dict[str, int | None] = {}
@@ -141,26 +141,20 @@ class SourceNames:
         """Make parameters of a template's numbers, and dtype roles of its types."""
         given = self.called.template if self.called else ()
         self.entry_arguments: list[str] = []
-        self.classes: dict[str, str] = {}
-        """The class of the source that a template's type is."""
         self.indices: dict[str, str] = {}  # the integer types that a template's types are
-        roles = dict[str, str]()
         for number, (kind, name) in enumerate(self.kernel.template):
             value = given[number] if number < len(given) else ""
-            if kind in ("typename", "class") and name and self._is_class(name, value):
-                self.classes[name] = value.partition("<")[0].strip()
-                self.entry_arguments.append(_with_words(re.sub(r" ?([<>]) ?", r"\1", value), roles))
-            elif kind in ("typename", "class") and name and self._is_index(name, value):
+            is_type = kind in ("typename", "class") and name and not self._is_class(name, value)
+            if is_type and self._is_index(name, value):
                 self.indices[name] = value if value in PASSED_AS else "int"
                 self.entry_arguments.append(self.indices[name])
-            elif kind in ("typename", "class") and name:
+            elif is_type:
                 role = self.role() if not self.dtypes else self.free(name.lower(), "other")
                 dtype = CType("", value, 1).dtype or "float32"
                 self.dtypes[role] = [dtype]
                 self.renamed[name] = role
                 self.entry_arguments.append(f"{role}_type")
-                roles[value or name] = self.entry_arguments[-1]
-            elif name and "." not in kind and "typename" not in kind and "template" not in kind:
+            elif name and "." not in kind and not re.search("typename|class|template", kind):
                 parameter = self.named(name)
                 self.found[parameter] = int(value) if value.isdecimal() else None
                 self.entry_arguments.append(f"{{{{ {parameter} }}}}")
@@ -168,19 +162,12 @@ class SourceNames:
                 self._no_choice(f"{kind} {name}")
 
     def _is_class(self, name: str, value: str) -> bool:
-        """Return whether a type that a launch gives a template is a class of the source, such as a functor.
-
-        Raises:
-            KernelError: the code calls it, and no launch says which class it is; or it cannot be passed by value.
-        """
+        """Return whether a template's type is a class, such as a functor: of the source, or as the code calls it."""
         passed = [one.name for one in self.kernel.parameters if one.type.text == name]
-        text, of = code(self.kernel.body), value.partition("<")[0].strip()
-        if of in self.source.structs and (self.source.structs[of] is not None or not passed):
-            return True
+        text = code(self.kernel.body)
         called = [*passed, *re.findall(rf"\b{name} (\w+) ?[;{{]", text), rf"{name}(?:\(\)| ?{{ ?}}|::\w+)"]
-        if of in self.source.structs or re.search(rf"\b(?:{'|'.join(called)})\(", text):
-            self._no_choice(f"typename {name}")
-        return False
+        of_source = value.partition("<")[0].strip() in self.source.structs
+        return of_source or re.search(rf"\b(?:{'|'.join(called)})\(", text) is not None
 
     def _is_index(self, name: str, value: str) -> bool:
         """Return whether a template's type is that of places, passed by value: no dtype of the problem."""
@@ -260,10 +247,6 @@ class SourceNames:
             one.type, base=vector_of(base_of((found[1] or found[2]).split()))[0] if found else "void"
         )
 
-    def is_empty(self, kind: CType) -> bool:
-        """Return whether a type by value is a class without data, as a functor's: one byte of nothing."""
-        return not kind.pointers and self.source.structs.get(self.classes.get(kind.text, kind.text)) == ()
-
     def of_words(self, kind: CType) -> bool:
         """Return whether a pointer's elements are structs of several types, of which a tensor has the words."""
         return kind.pointers == 1 and kind.lanes == 1 and bool(self.source.structs.get(kind.base))
@@ -288,18 +271,14 @@ class SourceNames:
             if members:
                 self.members[self.named(one.name)] = members
             self.numbers += members or ([one] if one.type.dtype and not one.type.pointers else [])
-            if self.called is None or place not in passed:
+            if place not in passed:
                 continue
-            node, looped = passed[place]
-            parts = parts_of(node, self.called.variables, [self.short[member.name] for member in members])
-            for member, part in zip(members, parts, strict=True) if members else [(one, node)]:
-                if part is not None:
-                    self.in_call[member.name] = part
-                self.looped |= {member.name} if looped else set()
+            self.in_call[one.name], looped = passed[place]
+            self.looped |= {member.name for member in members or [one] if looped}
 
     def _members_of(self, one: Parameter) -> list[Parameter]:
         """Return the numbers of a struct or a vector by value, as the code calls them with ``_`` for the point."""
-        declared = self.source.structs.get(self.classes.get(one.type.text, one.type.text)) or ()
+        declared = self.source.structs.get(one.type.text) or ()
         if not declared and one.type.lanes > 1 and one.type.base in DTYPE_OF:
             part = replace(one.type, lanes=1)
             declared = tuple(Parameter("xyzw"[i : i + 1] or str(i), part) for i in range(one.type.lanes))
@@ -386,7 +365,6 @@ class SourceNames:
         """Raise an error for a parameter that no launch can pass, and where no array can be compared."""
         where, name = f"{self.file}:{self.kernel.line}", self.kernel.name
         numbers = {*self.sizes, *self.scalars, *self.members}
-        numbers |= {self.named(one.name) for one in self.kernel.parameters if self.is_empty(one.type)}
         for one in self.kernel.parameters:
             if not (self.dtype(one.type) if one.type.pointers else self.named(one.name) in numbers):
                 problem = f"{where}: {one.name} of {name} is {one.type.text}, which the tuner cannot pass"

@@ -56,7 +56,9 @@ class CodeUse:
         self.code = code(self.body)
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
-        numbers |= {name: python_text(length) for name, length in lengths.items()}
+        numbers |= {name: python_text(length) for name, length in lengths.items()} | {
+            "warpSize": ast.Constant(32)
+        }
         values = dict(variables_of(self.body))
         trees = {name: python_of(value) for name, value in values.items()}
         numbers |= {name: tree for name, tree in trees.items() if isinstance(tree, ast.Lambda)}
