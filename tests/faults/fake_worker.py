@@ -221,9 +221,11 @@ class FakeWorker:
         if mode == "fault":
             return Failed("the reference kernel failed: CUDA_ERROR (700)", dying=True)
         self.ready = True
+        reference_ns = float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS))
+        self.drifted = request.reference_ns not in (0.0, reference_ns)
         self.exchange = request.exchange or Path()
         least_error = 1e-4 if request.truth is not None else None
-        return SetupDone(least_error, float(os.environ.get("FAKE_REFERENCE_NS", REFERENCE_NS)))
+        return SetupDone(least_error, reference_ns)
 
     def calibrate(self, *, short: bool) -> Calibrated | Failed:
         log("calibrate")
@@ -274,7 +276,8 @@ class FakeWorker:
                     break
                 self.show(fault, 1)
         status, error = STATUSES.get(fault, (Status.OK, ""))
-        measurement = Measurement(status, error=error, drifted=fault == "drift")
+        measurement = Measurement(status, error=error, drifted=self.drifted or fault == "drift")
+        self.drifted = False  # said once
         if status not in (Status.LAUNCH_ERROR, Status.OUT_OF_MEMORY):
             verification = Verification(status.ranked, checked=status is not Status.UNVERIFIED, message=error)
             samples = samples_of(time_of(candidate), 12)
@@ -286,7 +289,8 @@ class FakeWorker:
             measurement = replace(measurement, contents={Content.LATER: why})
         if fault == "numberless":
             measurement = replace(measurement, samples_ns=())
-        return Measured(measurement, (math.nan if fault == "dateless" else began, time.monotonic()))
+        span = math.nan if fault == "dateless" else began, time.monotonic()
+        return Measured(measurement, span, reference_ns=1.5 * REFERENCE_NS if fault == "drift" else None)
 
     def misbehave(self, fault: str) -> None:
         if fault in ("hang", "compiling"):

@@ -113,3 +113,13 @@ def test_creeping_adds_up(watched: type[Scripted]) -> None:
     reference = watched([*steps, steps[-1]])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
     assert probes(watch, 3 * PROBED) == [*QUIET, False, *QUIET, False, *QUIET, True]
+
+
+@pytest.mark.parametrize(("level", "drifted"), [(GONE, True), (1.0, False)])
+def test_what_drifts_while_a_process_is_replaced_shows_with_the_first_candidate(
+    watched: type[Scripted], level: float, drifted: bool
+) -> None:
+    reference = watched([level, level])
+    watch = DriftWatch(reference, reference.time_ns())  # type: ignore[arg-type]
+    assert watch.probe() is drifted
+    assert probes(watch, PROBED - 1) == QUIET

@@ -105,6 +105,8 @@ class Setup(Message, frozen=True):
     limits: Limits
     timed: bool = True
     """Whether anything will be timed; verifying alone needs a quieter GPU less."""
+    reference_ns: float = 0.0
+    """What the kernel that watches for drift took in the process before this one; 0 if there was none."""
     exchange: Path | None = None
     """File in which a locked-in process and the one that knows what is right leave tensors for each other."""
 

@@ -12,14 +12,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, overload
 
 from msgspec import structs
 
 from tuner.children.measuring import (
     ANSWERS,
-    DRIFT,
     MEASURING,
     SETUP_S,
     Answer,
@@ -49,7 +47,6 @@ from tuner.children.measuring import (
     SetupDone,
     Started,
 )
-from tuner.core.conditions import Regime
 from tuner.core.errors import DeviceError
 from tuner.core.messages import UnsendableError
 from tuner.core.model import Status
@@ -95,10 +92,8 @@ class Guard:
         self._deadline, self._late = float("inf"), Status.HANG
         self._setup: Setup | None = None
         """The last, unless it failed; repeated in a new process."""
-        self._reference_ns: float | None = None
+        self._reference_ns = 0.0
         """What the reference kernel took when a process last spoke of it."""
-        self._drifted = False
-        """Whether it takes another time since a restart, which no answer has said yet."""
         self._child: MeasuringChild | None = None
         self._hello: queue.SimpleQueue[Hello | str] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -265,8 +260,8 @@ class Guard:
         match answer:
             case SetupDone() | Failed() if isinstance(pending.request, Setup):
                 self._note_setup(pending.request, answer)
-            case Measured():
-                answer = self._with_drift(answer)
+            case Measured(reference_ns=float(reference_ns)):
+                self._reference_ns = reference_ns
         pending.done(answer)
         if isinstance(answer, Measured | RaceFailed | Failed) and answer.dying:
             self._replace()
@@ -284,19 +279,7 @@ class Guard:
         """Forget a setup that failed: repeating it would fail again, and end this guard for all problems to come."""
         if isinstance(answer, Failed) and request is self._setup:
             self._setup = None
-        self._reference_ns = answer.reference_ns if isinstance(answer, SetupDone) else None
-        self._drifted = False
-
-    def _with_drift(self, answer: Measured) -> Measured:
-        """Return an answer that also says what was seen at a restart before it, if something was timed for it."""
-        if answer.measurement.drifted:  # the process goes on with another reference, which only it knows
-            self._reference_ns, self._drifted = None, False
-        elif self._drifted and answer.span is not None:
-            answer = structs.replace(answer, measurement=replace(answer.measurement, drifted=True))
-            self._drifted = False
-        if answer.reference_ns is not None:
-            self._reference_ns = answer.reference_ns
-        return answer
+        self._reference_ns = answer.reference_ns if isinstance(answer, SetupDone) else 0.0
 
     def _bury(self, status: Status, error: str) -> None:
         """Answer for the request on which the process died or hangs, and go on with the rest."""
@@ -343,29 +326,20 @@ class Guard:
         if self._setup is None or any(pending.request is self._setup for pending in self._in_flight):
             return ""
         try:
-            self._child.send(self._setup)
+            self._child.send(structs.replace(self._setup, reference_ns=self._reference_ns))
             self._deadline = time.monotonic() + SETUP_S
             while time.monotonic() < self._deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
                     case GpuTaken(what=what):
                         self._deadline = time.monotonic() + SETUP_S
                         self._tell_waiting(what)
-                    case SetupDone(reference_ns=reference_ns):
-                        self._compare(reference_ns)
+                    case SetupDone():
                         return ""
                     case Failed(error=error):
                         return error
         except ChildDied as death:
             return f"it ended during its setup: {death.reason}"
         return "its setup takes too long"
-
-    def _compare(self, reference_ns: float) -> None:
-        """Find out whether the GPU is another than before the restart: a new process cannot know that."""
-        before, self._reference_ns = self._reference_ns, reference_ns or self._reference_ns
-        # In the sustained regime the process does not look either: there the GPU warms up on purpose.
-        rested = self._setup is not None and self._setup.conditions.regime is not Regime.SUSTAINED
-        if rested and before and reference_ns and abs(reference_ns / before - 1.0) > DRIFT:
-            self._drifted = True
 
     def _start(self) -> Hello | str:
         """Start a process; return its first message, or what went wrong."""

@@ -54,12 +54,13 @@ class DriftWatch:
 
     Args:
         reference: the kernel.
+        before_ns: what it took in the process before this one; the first candidate then shows whether that still holds.
     """
 
-    def __init__(self, reference: ReferenceKernel) -> None:
+    def __init__(self, reference: ReferenceKernel, before_ns: float = 0.0) -> None:
         self._reference = reference
-        self.reference_ns = reference.time_ns()
-        self._candidates = 0
+        self.reference_ns = before_ns or reference.time_ns()
+        self._candidates = PROBED if before_ns else 0
         self._last_s = time.monotonic()
 
     def probe(self) -> bool:

@@ -184,7 +184,8 @@ class Worker:
         if setup.exchange is not None and not self._jailed:
             self._referee = Referee(session, setup.seed, setup.exchange)
         self._session, self._seed = session, setup.seed
-        self._drift = DriftWatch(ReferenceKernel(session, self._helpers, self.gpu)) if setup.timed else None
+        kernel = ReferenceKernel(session, self._helpers, self.gpu) if setup.timed else None
+        self._drift = DriftWatch(kernel, setup.reference_ns) if kernel is not None else None
         self._measurement = CandidateMeasurement(session, self._head.idle)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
         return SetupDone(least_error, reference_ns, session.verifier.host_s)
@@ -251,7 +252,7 @@ class Worker:
             replace(measurement, drifted=drifted),
             (began, end) if began else None,
             self._measurement.refined_s if began else 0.0,
-            # The guard compares the next process's with it, should this one not live.
+            # For the next process, should this one not live.
             self._drift.reference_ns if self._drift is not None else None,
             dying or self._session.damaged,
         )
