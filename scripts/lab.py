@@ -20,7 +20,6 @@ from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.devices.requests import Requests
-from tuner.devices.trials import candidate_of
 from tuner.gpu.baselines import open_baseline
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load
@@ -94,7 +93,7 @@ class Lab:
         """Compile and load a configuration."""
         compilation = self.pool.compile(RenderRequest(kernel.file, problem, self.gpu, configuration))
         assert compilation.status is Status.OK, compilation.error
-        return load(session.data, candidate_of(compilation))
+        return load(session.data, compilation.candidate)
 
     @contextmanager
     def torch(self, session: ProblemSession, kernel: KernelSpec, problem: Problem) -> Iterator[Timed]:

@@ -24,7 +24,7 @@ from scripts.lab import Lab
 from tests.fake_arrays import Exported, dense
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import CompileError
-from tuner.core.model import Gpu
+from tuner.core.model import Gpu, Status
 from tuner.core.stats import paired_ratio, verdict
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Loaded, Timed, load
@@ -204,13 +204,13 @@ class Races:
         _set_deadline(600)
         requests = self._lab.requests(case.kernel)
         conditions, _ = choose_conditions(roof_of(case.kernel, case.problem, self.gpu), None, Regime.RESTED)
-        candidate, compilation = requests.compile(case.problem, case.configuration)
-        if candidate is None:
+        compilation = requests.compile(case.problem, case.configuration)
+        if compilation.status is not Status.OK:
             raise CompileError(compilation.error)
         bundle = self._bundles[case.kernel.name]
         computation, configuration = computation_of(bundle, case)
         shipped = {launch["cubin"] for launch in configuration["launches"]}
-        if not {file_digest(cubin) for cubin in candidate.cubins} <= shipped:
+        if not {file_digest(cubin) for cubin in compilation.cubins} <= shipped:
             raise CompileError("the bundle has other cubins than the tuner compiles now", "delete it")
         where = (conditions.mode, conditions.regime, self._seed)
         opened = stack.enter_context(self._lab.session(case.kernel, case.problem, *where))
@@ -218,7 +218,7 @@ class Races:
         names = list(LOADS)
         calls: list[Loaded | StreamCall] = []
         for _ in LOADS:
-            calls.append(load(session.data, candidate))
+            calls.append(load(session.data, compilation.candidate))
             stack.callback(calls[-1].close)
         for name, library in self._libraries.items():
             names.append(f"C++ ({name})")

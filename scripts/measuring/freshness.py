@@ -24,7 +24,6 @@ from tuner.children.measuring import Candidate
 from tuner.core import paths
 from tuner.core.conditions import Mode
 from tuner.core.model import Problem, Status
-from tuner.devices.trials import candidate_of
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Fixed, Timed, load
 from tuner.gpu.freshness import Comparison, Freshness
@@ -121,7 +120,7 @@ def _candidates(lab: Lab, kernel: KernelSpec, problem: Problem, count: int) -> l
     with closing(CompilePool(12, paths.cubins())) as pool:
         waiting = [pool.submit(RenderRequest(kernel.file, problem, lab.gpu, one)) for one in chosen]
         compiled = [one.result() for one in waiting]
-    return [candidate_of(one) for one in compiled if one.status is Status.OK]
+    return [one.candidate for one in compiled if one.status is Status.OK]
 
 
 def _measured(session: ProblemSession, candidates: list[Candidate], freshness: Watched) -> int:

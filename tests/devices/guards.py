@@ -5,8 +5,7 @@ from __future__ import annotations
 from tuner.children.measuring import Candidate, Measure, Measured, ProblemSetup, ReferenceData, Setup
 from tuner.core.conditions import Conditions, Regime
 from tuner.core.model import Status
-from tuner.devices.guard import Guard
-from tuner.devices.pending import Unanswered
+from tuner.devices.guard import Guard, Unanswered
 from tuner.kernel.batching import Batch, Limits
 from tuner.runtime.launches import Launch, Plan
 

@@ -10,7 +10,7 @@ from tests.faults.stub_device import StubDevice, good, time_of
 from tuner.children.compilation import Compilation
 from tuner.core.model import Configuration, Measurement, Resources, Status, Trial
 from tuner.devices.base import Incumbent, no_incumbent
-from tuner.devices.trials import measured, trial_of
+from tuner.devices.submissions import measured, trial_of
 
 COMPILE_S = 0.5
 

@@ -33,7 +33,7 @@ from tuner.core.model import Configuration, Measurement, Problem, Trial
 from tuner.devices.base import Incumbent, RaceRequest, no_incumbent
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
-from tuner.devices.trials import measured
+from tuner.devices.submissions import measured
 from tuner.fleet.messages import OpenDevice
 from tuner.fleet.searcher import shared_pool
 from tuner.kernel.spec import KernelSpec

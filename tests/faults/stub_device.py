@@ -12,7 +12,7 @@ from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Trial, Verification
 from tuner.core.observer import Observer
 from tuner.devices.base import Contestant, Device, Incumbent, RaceRequest, no_incumbent
-from tuner.devices.trials import measured, trial_of
+from tuner.devices.submissions import measured, trial_of
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.state import SEARCHING, State

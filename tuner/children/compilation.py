@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import structs
 
 from tuner.children.cubin import refused_launch, require_variables
-from tuner.children.measuring import PythonCall
+from tuner.children.measuring import Candidate, PythonCall
 from tuner.core.errors import KernelError
 from tuner.core.messages import Channel, Message, Record
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
@@ -75,6 +75,12 @@ class Compilation(Record, frozen=True):
     """Whether the kernel's files are no longer what the head has read: that says nothing about the configuration."""
     call: PythonCall | None = None
     """What is called in place of launches."""
+
+    @property
+    def candidate(self) -> Candidate:
+        """What a measuring process gets of it, where it has a plan."""
+        assert self.plan is not None
+        return Candidate(self.plan, self.cubins, self.entries, self.call)
 
 
 COMPILING: Channel[CompileRequest, Compilation] = Channel(CompileRequest, Compilation)

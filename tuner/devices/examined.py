@@ -44,9 +44,8 @@ from tuner.children.measuring import (
 )
 from tuner.core.model import Gpu, Status
 from tuner.core.processes import ChildDied
-from tuner.devices.guard import Guard, MeasuringChild
+from tuner.devices.guard import Guard, MeasuringChild, Pending, Unanswered
 from tuner.devices.pacing import Pacing
-from tuner.devices.pending import Pending, Unanswered
 from tuner.kernel.batching import Batch
 
 MOST_S, MOST_QUESTIONS = 1800.0, 2000

@@ -18,7 +18,7 @@ from tuner.core.model import Configuration, Measurement, Status, Verification
 from tuner.core.stats import MIN_SAMPLES, median
 from tuner.devices.base import Incumbent, RaceRequest, no_incumbent, say_nothing
 from tuner.devices.replay import ReplayDevice
-from tuner.devices.trials import measured, trial_of
+from tuner.devices.submissions import measured, trial_of
 from tuner.formats.foreign import ForeignResults, read_foreign
 from tuner.formats.foreign_recording import ForeignRow
 from tuner.kernel.space import SearchSpace

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, overload
 
 from msgspec import structs
@@ -51,7 +52,6 @@ from tuner.core.errors import DeviceError
 from tuner.core.messages import UnsendableError
 from tuner.core.model import Status
 from tuner.core.processes import Child, ChildDied
-from tuner.devices.pending import Pending, Unanswered
 
 START_S = 120.0
 """Allowed for a new process up to its first message: a context takes half a second, but a cold disk may not."""
@@ -68,6 +68,28 @@ AWAITED = "waiting for the GPU: "
 """Begins what is said when another process has the GPU."""
 
 MeasuringChild = Child[Heard, MeasuringReply]
+
+
+@dataclass(frozen=True)
+class Unanswered:
+    """What a request gets whose process ended or hung: the guard's word in place of an answer."""
+
+    status: Status
+    error: str
+    fatal: bool = False
+    """Whether no process can be started any more: every further request gets the same."""
+    undecided: bool = False
+    """Whether the caller did not wait any longer: that says nothing."""
+
+
+@dataclass
+class Pending:
+    """A request that waits for its answer."""
+
+    request: MeasuringRequest
+    done: Callable[[Any], None]
+    deaths: int = 0
+    """How often a process ended that had not begun with it, though it was the next."""
 
 
 class Guard:

@@ -30,11 +30,10 @@ from tuner.core.errors import DeviceError, KernelError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Incumbent, RaceRequest, no_incumbent, say_nothing
 from tuner.devices.calibrations import SHORT_NS, CalibrationCache, compiled_ceilings
-from tuner.devices.pending import Unanswered
+from tuner.devices.guard import Unanswered
 from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
-from tuner.devices.submissions import SourceKey, Submissions, source_key
-from tuner.devices.trials import candidate_of, trial_of
+from tuner.devices.submissions import SourceKey, Submissions, source_key, trial_of
 from tuner.kernel.batching import choose_conditions
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import roof_of
@@ -277,10 +276,10 @@ class LocalDevice(Device):
                 case Failed(error=error) | Unanswered(error=error):
                     return Measurement(Status.UNSTABLE, error=error)
             self._confirmed = problem
-            candidate, compilation = self._requests.compile(problem, configuration)
-            if candidate is None:
+            compilation = self._requests.compile(problem, configuration)
+            if compilation.status is not Status.OK:
                 return Measurement(compilation.status, error=compilation.error)
-            return measurement_of(guard.call(Measure(candidate, time_ns, thorough=True)))
+            return measurement_of(guard.call(Measure(compilation.candidate, time_ns, thorough=True)))
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.
             return Measurement(Status.UNSTABLE, error=str(error))
@@ -292,7 +291,7 @@ class LocalDevice(Device):
         self.release()
         if not self.fits(problem, configuration):
             return None
-        candidate, compilation = self._requests.compile(problem, configuration)
+        compilation = self._requests.compile(problem, configuration)
         try:
             guard = self.processes.fresh(again=True)
             setup = self._requests.setup(problem, self._seed + 2, Conditions(), timed=False)
@@ -302,7 +301,7 @@ class LocalDevice(Device):
             return Measurement(Status.UNVERIFIED, error=str(error))
         if compilation.status is Status.INVALID_CONFIG:  # a grid of nothing
             return None
-        if candidate is None:
+        if compilation.status is not Status.OK:
             return Measurement(compilation.status, error=compilation.error)
         there, self._confirmed = contents and problem == self._confirmed, None
         answer = None if there else guard.call(setup, limit_s)  # references may be slow
@@ -311,7 +310,7 @@ class LocalDevice(Device):
                 self.end_confirmation()
             nothing = Verification(False, checked=False) if answer.undecided else None
             return Measurement(Status.UNVERIFIED, (), answer.error, nothing)
-        return measurement_of(guard.call(Measure(candidate, verify_only=True, contents=contents)))
+        return measurement_of(guard.call(Measure(compilation.candidate, verify_only=True, contents=contents)))
 
     def expect_confirmation(self) -> None:
         """Start the process that :meth:`confirm` will need."""
@@ -360,7 +359,7 @@ class LocalDevice(Device):
             # The next problem's setup must not come in between: a candidate is not to run on another problem's data.
             with self._prepare_lock:
                 if submissions is self._submissions and submissions.join(key, trial):
-                    request = Measure(candidate_of(compilation), incumbent())
+                    request = Measure(compilation.candidate, incumbent())
                     self._guard.submit(request, partial(self._measured, submissions, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
             submissions.fail(trial, str(error))

@@ -17,7 +17,7 @@ from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import KernelError, NotRecordedError, RecordingError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Value, Verification
 from tuner.devices.base import Device, Incumbent, RaceRequest, no_incumbent, say_nothing
-from tuner.devices.trials import measured, trial_of
+from tuner.devices.submissions import measured, trial_of
 from tuner.formats.recording import RecordedProblem, Recording, Row, find_recording, read_recording
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.options import options_of

@@ -33,9 +33,7 @@ from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Value
 from tuner.devices.base import Contestant, RaceRequest
-from tuner.devices.guard import Guard
-from tuner.devices.pending import Unanswered
-from tuner.devices.trials import candidate_of
+from tuner.devices.guard import Guard, Unanswered
 from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
 from tuner.kernel.batching import Batch, Limits, batch_of
 from tuner.kernel.default import default_configuration
@@ -136,12 +134,9 @@ class Requests:
         )
         return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 
-    def compile(self, problem: Problem, configuration: Configuration) -> tuple[Candidate | None, Compilation]:
-        """Compile a configuration for a problem; None in place of what does not compile, or cannot be launched."""
-        compilation = self._pool.compile(self.rendering(problem=problem, configuration=configuration))
-        if compilation.status is not Status.OK:
-            return None, compilation
-        return candidate_of(compilation), compilation
+    def compile(self, problem: Problem, configuration: Configuration) -> Compilation:
+        """Compile a configuration for a problem."""
+        return self._pool.compile(self.rendering(problem=problem, configuration=configuration))
 
     def ahead(self, problem: Problem, configurations: Sequence[Configuration]) -> Iterator[RenderRequest]:
         """Yield what is to be compiled of a problem for some configurations, the CUDA reference included."""
@@ -179,7 +174,7 @@ class Requests:
             elif (compilation := compiled.result()).status is not Status.OK:
                 raise CompileError(compilation.error)
             else:
-                yield CandidateContestant(candidate_of(compilation), contestant.time_ns, required=True)
+                yield CandidateContestant(compilation.candidate, contestant.time_ns, required=True)
 
     def _compiling(self, contestant: Contestant, problem: Problem) -> Future[Compilation] | None:
         """Begin to compile a configuration, of another kernel if there is one."""
@@ -219,7 +214,7 @@ class Requests:
             compilation = self._pool.compile(SourceRequest(source, entry, self._gpu, (baseline.file.parent,)))
         if compilation.status is not Status.OK:
             raise CompileError(f"{baseline.name}: {compilation.error}")
-        return candidate_of(structs.replace(compilation, plan=Plan((launch,), ())))
+        return structs.replace(compilation, plan=Plan((launch,), ())).candidate
 
     def _scalars(self, problem: Problem) -> dict[str, Value]:
         return {name: value for name, (_, value) in scalars_of(self.kernel, problem, self._gpu).items()}
@@ -236,14 +231,14 @@ class Requests:
         default = default_configuration(self.kernel, problem, self._gpu)
         if default is None:
             raise KernelError(f"no configuration is valid for {problem}", remedy)
-        candidate, compilation = self.compile(problem, default)
-        if candidate is None:
+        compilation = self.compile(problem, default)
+        if compilation.status is not Status.OK:
             raise KernelError(
                 f"the default configuration, {default}, does not run for {problem}: {compilation.status}: "
                 f"{compilation.error}",
                 remedy,
             )
-        return candidate
+        return compilation.candidate
 
     def _cuda(self, problem: Problem) -> Candidate | None:
         kernel = self._task
@@ -256,7 +251,7 @@ class Requests:
                 f"the CUDA reference does not compile: {compilation.error}", f"correct {kernel.file}"
             )
         require_variables(compilation.cubins[0], launch)
-        return candidate_of(structs.replace(compilation, plan=Plan((launch,), ())))
+        return structs.replace(compilation, plan=Plan((launch,), ())).candidate
 
 
 def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:

@@ -6,13 +6,14 @@ import queue
 import threading
 import time
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from msgspec import msgpack
 
 from tuner.children.compilation import Compilation
 from tuner.children.cubin import machine_code
-from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, digest
-from tuner.devices.trials import measured
+from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Trial, digest
+from tuner.core.stats import median_interval
 from tuner.kernel.spec import KernelSpec
 
 SourceKey = tuple[str, bytes]
@@ -30,6 +31,43 @@ class _EqualSources:
     waiting: list[Trial] = field(default_factory=list)
     measurement: Measurement | None = None
     configurations: set[Configuration] = field(default_factory=set)
+
+
+def trial_of(number: int, configuration: Configuration, compilation: Compilation) -> Trial:
+    """Return the trial of what was compiled and has not been measured, or will not be."""
+    return Trial(
+        number,
+        configuration,
+        compilation.status,
+        resources=Resources.of(compilation.resources) if compilation.resources else None,
+        error=compilation.error,
+        sources=compilation.sources,
+        implementation=compilation.implementation,
+        compile_log=compilation.log,
+        compile_s=compilation.compile_s,
+    )
+
+
+def measured(trial: Trial, measurement: Measurement) -> Trial:
+    """Return a compiled trial with what was measured of it."""
+    samples = measurement.samples_ns
+    low, high = median_interval(samples) if len(samples) > 1 else (None, None)
+    wrong = measurement.status in (Status.WRONG_RESULT, Status.WRONG_AFTER_TIMING)
+    return replace(
+        trial,
+        status=measurement.status,
+        time_ns=median(samples) if samples and not wrong else None,
+        ci_low_ns=low,
+        ci_high_ns=high,
+        samples_ns=samples,
+        verification=measurement.verification,
+        error=measurement.error,
+        measure_s=measurement.measure_s,
+        tags=measurement.tags,
+        sm_clock_hz=measurement.sm_clock_hz,
+        capped_samples=measurement.capped_samples,
+        drifted=measurement.drifted,
+    )
 
 
 def source_key(compilation: Compilation) -> SourceKey:

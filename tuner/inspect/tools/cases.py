@@ -17,7 +17,6 @@ from tuner.children.measuring import Candidate, ProblemSetup, ReferenceData
 from tuner.core.errors import CompileError, DeviceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.devices.requests import Requests
-from tuner.devices.trials import candidate_of
 from tuner.kernel.edge_sizes import ALIGNED, admitted_problems, tile_edge_problems, tile_product_problems
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
@@ -92,7 +91,7 @@ def compile_cases(
         if isinstance(setup, str):
             left_out.append((case, setup))
             continue
-        units.append(Unit(number, case, candidate_of(compilation), setup, compilation.resources))
+        units.append(Unit(number, case, compilation.candidate, setup, compilation.resources))
     return units, left_out
 
 
