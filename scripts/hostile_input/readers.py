@@ -51,7 +51,7 @@ COMMANDS = tuple(
     best: best FILTERS
     best --json: best --json --replayed
     best --csv: best --csv --replayed
-    table: table FILTERS [|--json|--csv|--markdown|--full] --replayed
+    table: table FILTERS [|--json|--csv|--full] --replayed
     query --columns: QUERY --columns trial,problem,configuration,time,interval
     query: QUERY
     query --json: QUERY --json

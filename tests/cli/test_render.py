@@ -229,7 +229,6 @@ def test_a_grid_beyond_the_gpus_names_the_configuration_and_what_to_do(
     "arguments",
     [
         ("render", "saxpy", "-o"),
-        ("table", "--again"),
         ("db", "backup"),
         ("profile", "saxpy", "-o"),
         ("sanitize", "saxpy", "-o"),

@@ -13,11 +13,9 @@ import pytest
 
 from tests.commands import Said, said_by
 from tests.stored import GPU, PROBLEM, make_run, make_trial, make_winner
-from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.model import Run
 from tuner.database.database import Database
 from tuner.database.records import WarmTime
-from tuner.kernel.load import load_kernel
 
 Add = Callable[..., None]
 Show = Callable[..., Said]
@@ -154,37 +152,6 @@ def test_without_a_warm_race_of_both_their_speedups_there_count(add: Add, show: 
     assert record["behind"] == pytest.approx(math.sqrt(1.02 / 1.10))
 
 
-def test_problems_without_a_majority_are_written_for_another_search(
-    add: Add, show: Show, tmp_path: Path
-) -> None:
-    file = tmp_path / "again.csv"
-    again = ("--again", str(file))
-    gemm = load_kernel("gemm")
-    problem = gemm.problem({"m": 128, "n": 64, "k": 32}, {"": "bfloat16"}, {"layout": "tn"})
-    add(1, 1, problem=replace(problem, sizes={**problem.sizes, "m": 256}))
-    add(1, 2, problem=problem)
-    add(2, 3, "GPU-2", problem=problem)
-    said = show(*again)
-    assert said.code == 0 and f"1 problem to {file}" in said.err
-    assert make_problems(gemm, ProblemTexts(problem_file=file)) == [problem]
-    add(1, 4, problem=problem)
-    assert show(*again).code == 0
-    assert len(file.read_text().splitlines()) == 1, (
-        "two of three agree: nothing is left of the problem of before"
-    )
-    for seed, winner in enumerate((1, 2)):
-        add(winner, seed, "GPU-3", problem=problem, gpu_name="another model")
-        add(winner, seed, problem=replace(problem, kernel="other"))
-    for more, words in (((), ("gemm", "other", "tune best gemm")), (("--kernel", "gemm"), ())):
-        said = show(*again, *more)
-        assert said.code == (2 if words else 0)
-        assert all(word in said.err for word in words)
-    assert make_problems(gemm, ProblemTexts(problem_file=file)) == [problem]
-    add(2, 9, problem=problem)
-    said = show(*again, "--kernel", "gemm")
-    assert (said.code, said.out) == (2, "") and "--gpu" in said.err
-
-
 def test_another_text_of_the_kernel_is_left_out_and_counted(add: Add, show: Show) -> None:
     add(1, 1, kernel_digest="old" * 10)
     add(2, 2)
@@ -207,12 +174,9 @@ def test_formats(add: Add, show: Show) -> None:
     text = show()
     assert "2 of 2" in text.out and "1 of 1" in text.out
     assert "2 problems; all runs agree on 1 of 1 tuned more than once (100 %)" in text.err
-    markdown = show("--markdown").out.splitlines()
-    assert markdown[1].count("---") == markdown[0].count("|") - 1
-    assert len({line.count(" | ") for line in markdown[:4]}) == 1
     rows = list(csv.DictReader(show("--csv").out.splitlines()))
     assert sorted(row["runs"] for row in rows) == ["1", "2"]
-    assert show("--csv", "--markdown").code == 2
+    assert show("--csv", "--json").code == 2
     assert show("--kernel", "reduce").code == 1
 
 

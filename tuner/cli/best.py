@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-import click
 
 from tuner.cli.commands.results import BestArguments
 from tuner.cli.filters import filters_of, origin, refuse_unknown, report_damage, show_records
 from tuner.core import paths
-from tuner.core.errors import DatabaseError, TunerError, UsageError, suggestion
-from tuner.core.files import refuse_missing_parent, write_csv
-from tuner.core.model import Problem, value_text
+from tuner.core.errors import DatabaseError, TunerError, suggestion
 from tuner.database.database import Database
 from tuner.database.records import Filters, Record, Selection, StoredWinner
 from tuner.devices.replay import as_options
@@ -25,7 +20,6 @@ from tuner.kernel.load import builtin_kernels, kernel_of_run
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, confirmation_text
 from tuner.report.next_steps import database_option, show_next
-from tuner.report.terminal import printable
 from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
 from tuner.winners.current import BestWinner, Kernels, KernelState, best_winners, kernel_filters, named_kernel
 
@@ -40,72 +34,33 @@ def best(asked: BestArguments) -> None:
 
     Raises:
         DatabaseError: none fits.
-        UsageError: two formats, or problems of several kernels in one file.
-        OSError: the file cannot be written.
+        UsageError: two formats.
     """
-    if asked.as_markdown and (asked.as_json or asked.as_csv):
-        raise UsageError("--markdown excludes --json and --csv", "give one of them")
     if asked.agreement:
         _agreement(asked)
-    elif asked.as_markdown or asked.again:
-        raise UsageError("--markdown and --again show how far runs agree", "add --agreement")
     else:
         _best(asked)
 
 
 def _agreement(asked: BestArguments) -> None:
-    if asked.again:
-        refuse_missing_parent(asked.again)
     kernels = Kernels(named_kernel(asked.kernel))
     agreed, missing = listed_winners(
         asked, lambda database, fit: agreed_winners(database, fit, kernels=kernels)
     )
-    if asked.again and agreed.rows:
-        _write_again(asked.again, agreed.rows)
     if asked.as_json or asked.as_csv:
         show_records(asked, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
     elif agreed.rows:
         texts = StoredTexts(full=asked.full)
         head = f"configuration{texts.note}"
         rows = [_agreed_row(row, texts) for row in agreed.rows]
-        if asked.as_markdown:
-            _show_markdown(rows)
-            click.echo()
-        else:
-            counts = ("runs", "GPUs", "seeds", "spread", "behind others")
-            if not asked.full:
-                always = ("problem", "time", "speedup", head, *counts)
-                rows = tables.telling(rows, always, ("gpu", "timed", "source"))
-            tables.show_rows(rows, right=("time", *counts), stacked=(head,))
-        tables.show_line(_in_words(agreed.rows), err=not asked.as_markdown)
+        counts = ("runs", "GPUs", "seeds", "spread", "behind others")
+        if not asked.full:
+            always = ("problem", "time", "speedup", head, *counts)
+            rows = tables.telling(rows, always, ("gpu", "timed", "source"))
+        tables.show_rows(rows, right=("time", *counts), stacked=(head,))
+        tables.show_line(_in_words(agreed.rows), err=True)
     if missing:
         raise missing
-
-
-def _write_again(file: Path, rows: Sequence[AgreedWinner]) -> None:
-    """Write the problems without a majority as ``tune run --problems`` reads them; only a heading if there is none."""
-    kernels = sorted({row.stored.run.problem.kernel for row in rows})
-    if len(kernels) > 1:
-        raise UsageError(
-            f"a file has the problems of one kernel, and here are those of {', '.join(kernels)}",
-            "name one: tune best gemm --agreement",
-        )
-    without = [row.stored.run for row in rows if 2 * len(row.chosen.winners) <= len(row.every)]
-    problems = {run.problem.key: run.problem for run in without}
-    for key, problem in problems.items():
-        if len({(run.gpu.name, run.conditions) for run in without if run.problem.key == key}) > 1:
-            raise UsageError(
-                f"{problem} was tuned in several modes or on several models of GPU",
-                "name one with --mode, --regime or --gpu",
-            )
-    write_csv(file, list(_problem_row(rows[0].stored.run.problem)), map(_problem_row, problems.values()))
-    count = tables.counted(len(problems), "problem")
-    tables.say(f"wrote {count} to {file}: at most half of the runs agree")
-
-
-def _problem_row(problem: Problem) -> dict[str, object]:
-    options = {name: value_text(value) for name, value in problem.options.items()}
-    return {**problem.sizes, **options, **problem.dtypes}
 
 
 def _agreed_row(row: AgreedWinner, texts: StoredTexts) -> dict[str, object]:
@@ -178,14 +133,6 @@ def _in_words(rows: Sequence[AgreedWinner]) -> str:
     if texts := sum(row.other_texts for row in rows):
         text += f"; {tables.counted(texts, 'run')} of another text of the kernel left out"
     return text
-
-
-def _show_markdown(rows: Sequence[Mapping[str, object]]) -> None:
-    for line in (rows[0], ["---"] * len(rows[0]), *(row.values() for row in rows)):
-        cells = (
-            printable(cell).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;") for cell in line
-        )
-        click.echo(f"| {' | '.join(cells)} |")
 
 
 STACKED = ("confirmed", "warm", "timed", "source", "gpu", "rate")

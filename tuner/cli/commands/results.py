@@ -27,19 +27,12 @@ class BestArguments(Listing):
     Examples:
       tune best gemm
       tune best --gpu h200 --dtype float16 --json
-      tune best gemm --agreement --again again.csv
+      tune best gemm --agreement
     """
 
     full: bool = flag("--full", help_="Show all columns, and all parameters of a configuration.")
     replayed: bool = flag("--replayed", help_="Include winners of replays, where others were measured.")
     agreement: bool = flag("--agreement", help_="Show how many runs and GPUs agree on each winner.")
-    as_markdown: bool = flag("--markdown", help_="With --agreement: print a Markdown table.")
-    again: Path | None = option(
-        "--again",
-        type=click.Path(dir_okay=False, path_type=Path),
-        metavar="FILE.csv",
-        help="With --agreement: also write the problems on which at most half of the runs agree, for --problems.",
-    )
 
 
 best = command(BestArguments, "best:best")
