@@ -41,7 +41,6 @@ from scripts.calling.starts import cold_ms, host_us, import_ms
 from scripts.harness import ROOT, listed, say, today
 from scripts.page_figures import evidence, program
 from tuner.children.nvrtc import nvrtc_version
-from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
 
 STEPS = ("size", "imports", "cold", "host", "races")
@@ -71,10 +70,8 @@ class Study(harness.Study):
         super().__init__(given.work / "calls.json", given.seconds, where={}, races={})
         self._given, self._gpu = given, gpu
         self._work = given.work.absolute()
-        every = cases(gpu)
-        self.cases = [
-            case for case in every if not given.only or any(text in case.key for text in given.only)
-        ]
+        self._every, only = cases(gpu), given.only or [""]
+        self.cases = [case for case in self._every if any(text in case.key for text in only)]
         self._compilers = compilers()
 
     # -- what all need ------------------------------------------------------------------------------------------------
@@ -84,11 +81,11 @@ class Study(harness.Study):
 
     def _short(self) -> Case:
         name, sizes = SHORT
-        of = (case for case in self.cases if case.kernel.name == name)
+        of = (case for case in self._every if case.kernel.name == name)
         return next(case for case in of if dict(case.problem.sizes) == sizes)
 
     def _ten(self) -> Path:
-        products = [case for case in self.cases if case.kernel.name == "gemm"]
+        products = [case for case in self._every if case.kernel.name == "gemm"]
         first = [self._short(), *(case for case in products if case != self._short())]
         return write_bundles(first[:TEN], self._gpu, self._work / "ten")["gemm"]
 
@@ -244,12 +241,9 @@ def main(words: Sequence[str] | None = None) -> int:
     print(text)
     harness.write(given.out, "calls", study.data, text)
     wrong = [*study.failures, *misses(study.data["races"])]
-    print(*wrong, sep="\n", file=sys.stderr)
+    say("\n".join(wrong))
     return int(bool(wrong))
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except TunerError as error:
-        sys.exit(f"error: {error}")
+    harness.run(main, gpu=True)

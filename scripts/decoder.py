@@ -225,7 +225,9 @@ class Study(harness.Study):
             # The GPU is calibrated, and its times are recorded, for tuners that have it alone.
             own = ["--work", str(self._given.work), "--layers", str(self._shape.layers), "--steps", "record"]
             own += ["--tiny"] if self._given.tiny else []
-            subprocess.run([sys.executable, __file__, *own], stdout=subprocess.DEVNULL, check=False)
+            done = subprocess.run([sys.executable, __file__, *own], stdout=subprocess.DEVNULL, check=False)
+            if done.returncode not in (0, 1):
+                raise RuntimeError(f"recording ended with {done.returncode}")
             self.read()
             return
         together = Calls(self._given.device)
@@ -247,7 +249,7 @@ class Study(harness.Study):
             limits += ["--time", str(self._given.time or self.time_s)]
             limits += ["--resume"] if kernel in self.data["begun"] else []
             self.keep(begun=[*self.data["begun"], kernel])
-            where = ["--db", str(self.database), "--quiet"]
+            where = ["--db", str(self.database)]
             process = subprocess.Popen([*TUNE, "run", kernel, *words, *where, *limits])
             try:
                 status = process.wait(max(0.0, self.left_s - ENDING_S))
@@ -260,7 +262,9 @@ class Study(harness.Study):
                 process.kill()
                 process.wait()
             if status > 1:
-                raise RuntimeError(f"tune run {kernel} ended with {status}")
+                self.failures.append(f"tune run {kernel} ended with {status}")
+                say(self.failures[-1])
+                continue
             self.keep(tuned=[*self.data["tuned"], kernel])
 
     def _measure(self) -> None:
@@ -389,4 +393,4 @@ def main(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run(main, gpu="cpu" not in sys.argv)

@@ -30,9 +30,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
-from scripts.harness import listed, say, study_parser, tune, versions
+from scripts.harness import listed, run, say, study_parser, tune, versions
 from scripts.shape_notes import (
     ABLATED,
     CUBES,
@@ -85,10 +86,10 @@ class Study(Notes):
         for group in groups(self.wanted, BATCH):
             for step in steps:
                 if step in EACH:
-                    getattr(self, f"_{step}")(group)
+                    self.attempt(step, partial(getattr(self, f"_{step}"), group))
         if "bits" in steps:
             for group in groups(self.wanted, max(1, len(self.wanted))):
-                self._bits(group)
+                self.attempt("bits", partial(self._bits, group))
 
     def _left(self, step: str, group: Sequence[Problem]) -> Iterator[Problem]:
         """Return what is to be done of some problems, until the time is over."""
@@ -103,13 +104,16 @@ class Study(Notes):
         limit = ["--time", str(self._given.time)] if self._given.time else []
         trials = ["--from-scratch", "--trials", str(self._given.trials), *limit]
         for problem in self._left("search", group):
-            text, seconds = self._tuned(*problem.words, *trials, *self._jobs)
-            found = json.loads(text or "[]")
-            if found and not self.data["where"]:  # a race says more
-                self.data["where"] = {"gpu": found[0]["gpu"], **versions()}
-            command = " ".join(["tune gemm", *trials])
-            self.note(problem, "search", {"command": command, "seconds": seconds, **searched(found)})
-            say(f"{problem.key}: searched in {seconds:.0f} s")
+            self.attempt(problem.key, partial(self._search_one, problem, trials))
+
+    def _search_one(self, problem: Problem, trials: Sequence[str]) -> None:
+        text, seconds = self._tuned(*problem.words, *trials, *self._jobs)
+        found = json.loads(text or "[]")
+        if found and not self.data["where"]:  # a race says more
+            self.data["where"] = {"gpu": found[0]["gpu"], **versions()}
+        command = " ".join(["tune gemm", *trials])
+        self.note(problem, "search", {"command": command, "seconds": seconds, **searched(found)})
+        say(f"{problem.key}: searched in {seconds:.0f} s")
 
     def _race(self, group: Sequence[Problem]) -> None:
         left = {*self._left("race", group), *self._left("warm", group)}
@@ -146,7 +150,9 @@ class Study(Notes):
         if any(self._left("bits", group)):
             words = ["--db", str(self.winners), *group[0].kind, "--json"]
             done = subprocess.run([sys.executable, SAME_BITS, *words], stdout=subprocess.PIPE, check=False)
-            for row in json.loads(done.stdout or "[]"):
+            if done.returncode not in (0, 1):
+                raise RuntimeError(f"{SAME_BITS.name}: exit status {done.returncode}")
+            for row in json.loads(done.stdout):
                 for problem in (p for p in group if row["sizes"] == vars(p.shape)):
                     self.note(problem, "bits", {name: row[name] for name in ("calls", "same", "error")})
 
@@ -186,7 +192,8 @@ def problems_of(given: argparse.Namespace, notes: Notes) -> list[Problem]:
     ]
 
 
-def main() -> None:
+def main() -> int:
+    """Do what is left, and write what there is; return 1 if something failed."""
     options = study_parser(__doc__, STEPS, "gemm-shapes", "search,race")
     add = options.add_argument
     add("--shapes", type=listed(), default="", help="Only these, with commas between: 4096,512x512x65536.")
@@ -209,7 +216,8 @@ def main() -> None:
         study.run(given.steps)
     finally:
         print(report(study, given.out))
+    return int(bool(study.failures))
 
 
 if __name__ == "__main__":
-    main()
+    run(main, gpu=True)

@@ -50,7 +50,7 @@ class Bench:
         self.device.prepare(self.kernel, self.kernel.problem(), seed=1)
         first = self.right()
         if first.status is not Status.OK:
-            raise SystemExit(f"the correct kernel is {first.status}: {first.error}")
+            raise RuntimeError(f"the correct kernel is {first.status}: {first.error}")
         self.incumbent_ns = statistics.median(first.samples_ns)
 
     def compile(self, configurations: Sequence[Configuration]) -> None:
@@ -70,7 +70,7 @@ class Bench:
         while time.monotonic() < deadline:
             for trial in self.device.collect(1.0):
                 return trial
-        raise SystemExit(f"no answer for {configuration}")
+        raise RuntimeError(f"no answer for {configuration}")
 
     def right(self) -> Trial:
         """Measure the next copy of the correct kernel."""
@@ -144,6 +144,8 @@ def inject(
         after = bench.right() if number % every == 0 or number == count else None
         rows.append(Injected(found, took_s, gone_s, before, after, time.monotonic() - began))
         said[fault][f"{found.status} {found.error[:100]}"] += 1
+        if number % 20 == 0:
+            harness.say(f"{number} of {count}")
     for fault, seen in said.items():
         bench.say(f"  {fault}: {'; '.join(f'{number} x {text}' for text, number in seen.most_common())}")
     return rows
@@ -280,4 +282,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run(main, gpu=True)

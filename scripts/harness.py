@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,8 +19,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tuner.core.errors import TunerError, UsageError
+from tuner.core.errors import NoGpuError, TunerError, UsageError
 from tuner.core.files import whole_file
+from tuner.devices.started import has_gpu
+from tuner.runtime.driver import DriverFailure
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "results" / "evidence"
@@ -64,21 +67,39 @@ def listed(known: Iterable[str] = ()) -> Callable[[str], list[str]]:
     return read
 
 
+def run(main: Callable[[], int | None], *, gpu: bool = False) -> NoReturn:
+    """End this process by a script's ``main``: an error is one line and exit status 2, Ctrl-C 130.
+
+    Args:
+        main: of the script.
+        gpu: whether it needs one, where `tune` would replay what another machine's has answered.
+    """
+    try:
+        if gpu and not has_gpu() and not {"-h", "--help"} & {*sys.argv}:
+            raise NoGpuError("this machine has no NVIDIA GPU", "run it on a machine with one")
+        sys.exit(main())
+    except (TunerError, DriverFailure, RuntimeError, ImportError) as error:
+        say(f"error: {error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
 def say(text: str) -> None:
     """Print beside the results."""
     print(text, file=sys.stderr, flush=True)
 
 
-def tune(*words: str) -> tuple[str, float]:
+def tune(*words: str, environment: Mapping[str, str] | None = None) -> tuple[str, float]:
     """Call the command; return what it prints, and how many seconds it took.
 
     Raises:
-        SystemExit: it ends with another status than 0 or 1.
+        RuntimeError: it ends with another status than 0 or 1.
     """
     began = time.monotonic()
-    done = subprocess.run([*TUNE, *words], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([*TUNE, *words], env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 1):
-        sys.exit(f"tune {' '.join(words)}: exit status {done.returncode}")
+        raise RuntimeError(f"tune {' '.join(words)}: exit status {done.returncode}")
     return done.stdout, time.monotonic() - began
 
 
@@ -104,25 +125,25 @@ class Kept:
     """Results in a JSON file, written whole after each: what is there is not measured again.
 
     Args:
-        file: read if it is there.
+        file: read if it is there; None to keep nothing.
         empty: what is known before the first result.
     """
 
-    def __init__(self, file: Path, **empty: Any) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
+    def __init__(self, file: Path | None, **empty: Any) -> None:
         self.file = file
         self.data: dict[str, Any] = empty
         self.read()
 
     def read(self) -> None:
         """Take what another process has written since."""
-        if self.file.is_file():
+        if self.file and self.file.is_file():
             self.data |= json.loads(self.file.read_text())
 
     def keep(self, **values: Any) -> None:
         """Add results, and write everything down."""
         self.data |= values
-        write_json(self.file, self.data)
+        if self.file:
+            write_json(self.file, self.data)
 
 
 class Study(Kept):
@@ -142,6 +163,7 @@ class Study(Kept):
     """
 
     def __init__(self, file: Path, seconds: float = 0.0, how: Any = None, **empty: Any) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
         super().__init__(file, **empty, **({"how": how} if how else {}))
         if how and self.data["how"] != how:
             raise UsageError(
@@ -166,12 +188,20 @@ class Study(Kept):
                 say(f"no time for {step}")
                 continue
             began = time.monotonic()
-            try:
-                getattr(self, f"_{step}")()
-            except (TunerError, RuntimeError, KeyError, OSError, subprocess.SubprocessError) as error:
-                self.failures.append(f"{step}: {error}")
-                say(self.failures[-1])
+            self.attempt(step, getattr(self, f"_{step}"))
             say(f"{step}: {time.monotonic() - began:.0f} s")
+
+    def attempt(self, name: str, call: Callable[[], object]) -> None:
+        """Do something; if it fails, that is noted and said, and the next can be done."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - what was measured is kept, and the rest is measured
+            if not isinstance(
+                error, (TunerError, DriverFailure, RuntimeError, OSError, subprocess.SubprocessError)
+            ):
+                traceback.print_exc()
+            self.failures.append(f"{name}: {error}")
+            say(self.failures[-1])
 
     def restart(self) -> NoReturn:
         """Go on in a new process, as after a fault that has ended all work on the GPU."""
@@ -181,7 +211,8 @@ class Study(Kept):
 
 
 def write_json(file: Path, data: Any) -> None:
-    """Write a file whole or not at all."""
+    """Write a file whole or not at all, with its folder."""
+    file.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(file, replace=True) as partly:
         partly.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
@@ -189,7 +220,6 @@ def write_json(file: Path, data: Any) -> None:
 def write(folder: Path | None, name: str, data: Any, text: str = "") -> None:
     """Write evidence, if there is a folder for it: NAME.json, and NAME.txt where there is a text."""
     if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / f"{name}.json", data)
         if text:
             (folder / f"{name}.txt").write_text(text.rstrip("\n") + "\n", encoding="utf-8")

@@ -157,11 +157,19 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     return options
 
 
+@contextmanager
+def unfinished(out: Path | None, gpu: str) -> Iterator[harness.Kept]:
+    """Keep rows by name beside ``--out`` until all are there: a script that was cut off goes on."""
+    kept = harness.Kept(out and out.with_suffix(f".{gpu.replace(' ', '-')}.partial.json"))
+    yield kept
+    if kept.file:
+        kept.file.unlink(missing_ok=True)
+
+
 def keep(out: Path | None, gpu: Gpu | None, page: Callable[[], str] | None = None, **data: Any) -> None:
     """Write the figures, with the GPU that they are of; print them as a page has them."""
     data = ({"gpu": gpu.name, "driver": gpu.driver} if gpu else {}) | data
     if page:
         print(evidence.shown(page.__name__, data, page))
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         harness.write_json(out, data)

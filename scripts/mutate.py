@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -223,14 +223,16 @@ def main() -> int:
     if given.again:
         return int(not repeated(given.folder))
     if given.folder.exists():
-        sys.exit(f"{given.folder} is there: name another --folder, or repeat it with --again")
+        options.error(f"{given.folder} is there: name another --folder, or repeat it with --again")
     given.folder.mkdir(parents=True)
     author = Author(given.folder, given.seed)
     deadline = ["--deadline", f"{given.minutes * 60:.0f}s", "--against", "default", "-q", "--json"]
     referee = subprocess.Popen(
         [*TUNE, "judge", *TASK, "--rounds", str(given.folder), *deadline], stdout=subprocess.DEVNULL
     )
-    author.run(lambda: referee.poll() is None)
+    with suppress(KeyboardInterrupt):  # what is judged so far is the result
+        author.run(lambda: referee.poll() is None)
+    referee.wait()
     result = result_of(author.rows, given.minutes)
     print(json.dumps({name: value for name, value in result.items() if name != "bests"}, indent=1))
     if given.out:
@@ -241,4 +243,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run(main, gpu=True)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from scripts.harness import parser, say, today
+from scripts.harness import parser, run, say, today
 from scripts.record_plans import PLANS, Lattice, Plan, problem_of
 from tuner import __version__
 from tuner.core import paths
@@ -151,4 +151,4 @@ def _write(
 
 
 if __name__ == "__main__":
-    main()
+    run(main, gpu=True)

@@ -22,7 +22,6 @@ from scripts import harness
 from scripts.lab import Lab
 from tuner.cli.filters import problem_filter
 from tuner.core import paths
-from tuner.core.errors import TunerError
 from tuner.database.database import Database
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Loaded, load
@@ -30,7 +29,7 @@ from tuner.gpu.driver import Context, Graph
 from tuner.gpu.verify import Verifier
 from tuner.inspect.tools.cases import Case, Unit, compile_cases
 from tuner.kernel.load import load_kernel
-from tuner.runtime.driver import DriverFailure, check
+from tuner.runtime.driver import check
 from tuner.studies.bench import stored_winners
 
 
@@ -124,7 +123,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (TunerError, DriverFailure) as failure:
-        sys.exit(f"error: {failure}")
+    harness.run(main)

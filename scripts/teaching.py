@@ -14,19 +14,20 @@ copy of the same bytes; the evidence is models.txt and models.json:
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import math
 import random
 import statistics
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scripts import harness
-from scripts.harness import listed, today, tune
+from scripts.harness import listed, say, today, tune
 from scripts.page_figures import evidence
 from scripts.page_figures.evidence import us
 
@@ -210,17 +211,22 @@ def drawn_cases(seed: int, count: int) -> list[Case]:
     return cases
 
 
-def measure(case: Case, trials: int | None, rounds: int, db: Path) -> list[dict[str, Any]]:
-    """Tune and compare one case; give a row for each problem and baseline."""
-    what = ["--kernel", case.kernel, "--dtype", case.dtype]
+def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
+    """Tune and compare one case; give a row for each problem and baseline.
+
+    Raises:
+        RuntimeError: a problem has no winner.
+    """
+    what = ["--kernel", case.kernel, "--dtype", case.dtype, "--db", str(db)]
     what += [word for option in case.options for word in ("--option", option)]
     what += [word for problem in case.problems for word in ("--problem", problem)]
-    seconds = str(START_S + SEARCH_S * case.patience)
-    tune(*what, "--trials", str(trials or case.trials), "--time", seconds, "--db", str(db))
+    tune(*what, "--trials", str(case.trials), "--time", str(START_S + SEARCH_S * case.patience))
     passes = read_passes(case.kernel) or copy_passes(case.kernel)
     against = [word for baseline in (*case.baselines, *passes) for word in ("--against", baseline)]
-    said, _ = tune("bench", *what, *against, "--rounds", str(rounds), "--db", str(db), "--json")
+    said, _ = tune("bench", *what, *against, "--rounds", str(rounds), "--json")
     found = json.loads(said or "[]")
+    if len(found) != len(case.problems):
+        raise RuntimeError(f"{len(found)} of {len(case.problems)} problems have a winner")
     return [
         {**row, "rounds": rounds}
         for problem, bench in zip(case.problems, found, strict=True)
@@ -333,55 +339,84 @@ def means(found: list[dict[str, Any]]) -> str:
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     """Return what a row is of: its case and problem."""
-    return row["kernel"], row["dtype"], row["options"], row["problem"]
+    return row["kernel"], row["dtype"], tuple(row["options"]), row["problem"]
 
 
-def main() -> None:
+class Teaching(harness.Study):
+    """Cases, each measured once; rows of the evidence that are not measured stay.
+
+    Args:
+        given: of the command line.
+    """
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self._given, self.name = given, "teaching" if given.drawn is None else "models"
+        super().__init__(given.work / f"{self.name}.json", given.seconds, rows=[])
+        self._every = CASES if given.drawn is None else drawn_cases(given.drawn, given.shapes)
+
+    def left(self) -> Iterator[Case]:
+        """Yield what is wanted and not measured."""
+        given, known = self._given, {key_of(row) for row in self.data["rows"]}
+        sizes = [size for size in given.problems.split(";") if size]
+        for case in self._every:
+            of = (case.kernel, case.dtype, case.options)
+            problems = [one for one in case.problems if one in (sizes or [one]) and (*of, one) not in known]
+            if problems and case.kernel in (given.kernels or [case.kernel]):
+                trials, patience = round(case.trials * given.patience), case.patience * given.patience
+                yield replace(
+                    case, problems=tuple(problems), patience=patience, trials=given.trials or trials
+                )
+
+    def add(self, case: Case) -> None:
+        """Measure a case, and write everything down."""
+        rows = measure(case, self._given.rounds, self._given.work / "tuning.db")
+        self.keep(rows=[*self.data["rows"], *rows])
+        harness.write(self._given.out, self.name, self.rows(), table(self.rows()))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what is measured, with the evidence's other rows."""
+        own, file, others = self.data["rows"], self._given.out and self._given.out / f"{self.name}.json", []
+        if file and file.is_file():
+            known = {key_of(row) for row in own}
+            others = [
+                row for row in json.loads(file.read_text()) if row["rival_ns"] and key_of(row) not in known
+            ]
+        keys = [
+            (case.kernel, case.dtype, case.options, size) for case in self._every for size in case.problems
+        ]
+        places = {key: place for place, key in enumerate(keys)}
+        return sorted([*others, *own], key=lambda row: places.get(key_of(row), len(places)))
+
+
+def main() -> int:
+    """Measure what is left; return 1 if something still is."""
     options = harness.parser(__doc__)
     add = options.add_argument
     add("--out", type=Path, help="Folder for teaching.txt and teaching.json.")
+    add(
+        "--work",
+        type=Path,
+        default=Path("teaching"),
+        help="Folder of what is known: it is not measured again.",
+    )
+    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
     add("--drawn", type=int, metavar="SEED", help="Kernels of models, at shapes drawn by this seed.")
     add("--shapes", type=int, default=8, help="Of each kernel that are drawn.")
     add("--kernels", type=listed(), default="", help="Only these, with commas between; other rows stay.")
-    add(
-        "--problems",
-        default="",
-        help="Only these sizes, such as n=2**24, with semicolons between; others stay.",
-    )
+    add("--problems", default="", help="Only these sizes, with semicolons between: n=2**24; others stay.")
     add("--patience", type=float, default=1.0, help="Times the usual length of the searches.")
     add("--trials", type=int, help="For each problem.")
     add("--rounds", type=int, default=60)
-    add("--db", type=Path, default=Path("teaching.db"))
-    given = options.parse_args()
-    name = "teaching" if given.drawn is None else "models"
-    every = CASES if given.drawn is None else drawn_cases(given.drawn, given.shapes)
-    places = [
-        (one.kernel, one.dtype, list(one.options), problem) for one in every for problem in one.problems
-    ]
-    sizes = [size for size in given.problems.split(";") if size]
-    found: list[dict[str, Any]] = []
-    if given.out and (given.out / f"{name}.json").exists():
-        kept = json.loads((given.out / f"{name}.json").read_text())
-        found = [row for row in kept if row["rival_ns"]]  # the data sheet was a baseline once
-    begun = time.monotonic()
-    for case in every:
-        problems = tuple(problem for problem in case.problems if not sizes or problem in sizes)
-        if not problems or (given.kernels and case.kernel not in given.kernels):
-            continue
-        trials, patience = round(case.trials * given.patience), case.patience * given.patience
-        wanted = replace(case, problems=problems, patience=patience, trials=trials)
-        new = measure(wanted, given.trials, given.rounds, given.db)
-        again = [key_of(row) for row in new]
-        found = sorted(
-            [*(one for one in found if key_of(one) not in again), *new],
-            key=lambda row: places.index(key_of(row)),
-        )
-        harness.write(given.out, name, found, table(found))
-    print(table(found))
-    if given.drawn is not None:
-        print(f"\n{means(found)}")
-    print(f"\n{time.monotonic() - begun:.0f} s")
+    study = Teaching(options.parse_args())
+    for case in study.left():
+        if study.has_time():
+            say(f"{case.kernel} {case.dtype} {' '.join(case.options)}: {', '.join(case.problems)}")
+            study.attempt(f"{case.kernel} {case.dtype}", partial(study.add, case))
+    print(table(study.rows()))
+    if study.name == "models" and study.data["rows"]:
+        print(f"\n{means(study.rows())}")
+    return int(any(study.left()))
 
 
 if __name__ == "__main__":
-    main()
+    harness.run(main, gpu=True)

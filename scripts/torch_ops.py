@@ -25,7 +25,6 @@ from scripts.calling.races import first_gpu
 from scripts.page_figures import evidence, program
 from tests.stored_winners import store_defaults
 from tests.torch_cases import OperatorCase, cases
-from tuner.core.errors import TunerError
 
 HOST = cases(4096, (256, 256, 256), (16, 16, 64))
 DTYPE = "bfloat16"
@@ -61,6 +60,7 @@ def main() -> None:
             database = Path(folder) / f"{number}.db"
             store_defaults(database, kernel, problems, gpu)
             operation = tuner.load(case.kernel, db=database)
+            harness.say(case.name)
             rows[f"host {case.name} {DTYPE} small"] = {"us": measured(case, operation, "cuda")}
     where = {"gpu": gpu.name, "driver": gpu.driver, **harness.versions("nvrtc", "torch")}
     where |= {"python": sys.version.split()[0], "day": harness.today()}
@@ -71,7 +71,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except TunerError as error:
-        sys.exit(f"error: {error}")
+    harness.run(main, gpu=True)

@@ -58,7 +58,12 @@ def main() -> None:
     options = harness.parser(__doc__)
     add = options.add_argument
     add("folder", type=Path, help="examples/cuda of Kernel Tuner's repository.")
-    add("--examples", type=harness.listed(EXAMPLES), default=list(EXAMPLES))
+    add(
+        "--examples",
+        type=harness.listed(EXAMPLES),
+        default="",
+        help="Only these, once more; by default what --out has not.",
+    )
     add("--sides", type=harness.listed(("ours", "theirs")), default=["ours", "theirs"])
     add("--most", type=int, default=8, help="Configurations of each space.")
     add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
@@ -75,8 +80,12 @@ def main() -> None:
         return
     began = time.monotonic()
     found: dict[str, dict[str, Any]] = {}
-    for name in given.examples:
+    if given.out and given.out.is_file():
+        found = json.loads(given.out.read_text())["examples"]
+    for name in given.examples or EXAMPLES:
         for side in given.sides:
+            if side in found.get(name, {}) and not given.examples:
+                continue
             if given.seconds and time.monotonic() - began > given.seconds:
                 harness.say(f"{name} ({side}): not begun, the time is over")
                 continue
@@ -106,7 +115,7 @@ def run_apart(name: str, side: str, folder: Path, most: int) -> dict[str, Any]:
         text = before = script.read_text()
         for old, new in SHRUNK.get(name, ()):
             if old not in text:
-                sys.exit(f"{name}.py has no {old!r}: is this commit 96a6abc1?")
+                raise RuntimeError(f"{name}.py has no {old!r}: is this commit 96a6abc1?")
             text = text.replace(old, new)
         for old, new in IMPORTS if side == "ours" else THEIRS:
             text = re.sub(old, new, text, flags=re.MULTILINE)
@@ -216,4 +225,4 @@ def page_locking() -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    harness.run(main, gpu=True)

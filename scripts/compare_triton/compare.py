@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import harness
-from scripts.harness import TUNE, output_of, say
+from scripts.harness import output_of, say
 
 HERE = Path(__file__).resolve().parent
 
@@ -88,7 +88,7 @@ PROBLEM_S = 75.0
 
 def tune(environment: Mapping[str, str], *words: str) -> Any:
     """Return what a command of the tuner prints as JSON."""
-    return json.loads(output_of([*TUNE, *words, "--json", "--quiet"], environment))
+    return json.loads(harness.tune(*words, "--json", "--quiet", environment=environment)[0])
 
 
 def first_call(environment: Mapping[str, str], words: Sequence[str], kernels: str) -> list[str]:
@@ -178,6 +178,7 @@ def main() -> int:
         if arguments.seconds and time.monotonic() - began + PROBLEM_S > arguments.seconds:
             left += 1
             continue
+        say(f"{kernel} {sizes} {dtype}")
         try:
             results.append(
                 chosen(function, sizes, dtype, kernel.split()[-2])
@@ -197,4 +198,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.run(main, gpu=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-from scripts.lab import Lab, keep, parser
+from scripts.harness import run
+from scripts.lab import Lab, keep, parser, unfinished
 from tuner.core.conditions import Mode
 from tuner.core.model import Status
 from tuner.gpu.measure import CandidateMeasurement
@@ -27,8 +27,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--runs", type=int, default=3)
     given = options.parse_args()
-    rows: list[dict[str, Any]] = []
-    with Lab() as lab:
+    with Lab() as lab, unfinished(given.out, lab.gpu.name) as kept:
         for name in (*builtin_kernels(), *OWN):
             kernel = load_kernel(str(name))
             problem = kernel.problem({}, {}, {})
@@ -36,7 +35,8 @@ def main() -> None:
             for mode in (Mode.COLD, Mode.ROTATING):
                 with lab.session(kernel, problem, mode) as session:
                     for variant in space.variants:
-                        if not len(variant):
+                        key = f"{kernel.name} {variant.name} {mode}"
+                        if not len(variant) or key in kept.data:
                             continue
                         default = variant.configuration(variant.nearest_to({}))
                         with closing(lab.candidate(session, kernel, problem, default)) as loaded:
@@ -54,11 +54,12 @@ def main() -> None:
                             "reasons": [one.error for one in found if one.status is not Status.OK],
                         }
                         print(row, flush=True)
-                        rows.append(row)
-        refused = sum(row["statuses"][str(Status.REPEATS)] for row in rows)
+                        kept.keep(**{key: row})
+        rows = [*kept.data.values()]
+        refused = sum(row["statuses"].get(str(Status.REPEATS), 0) for row in rows)
         print(f"{len(rows)} configurations, {given.runs} runs each: {refused} refused")
         keep(given.out, lab.gpu, runs=given.runs, refused=refused, rows=rows)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

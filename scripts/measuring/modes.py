@@ -16,7 +16,8 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from scripts.lab import PLAIN, Lab, keep, parser, time_of, vector_add
+from scripts.harness import run, say
+from scripts.lab import PLAIN, Lab, keep, parser, time_of, unfinished, vector_add
 from scripts.page_figures import measuring
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Problem
@@ -34,17 +35,20 @@ PLAIN_VARIANT = Configuration.of("vectorized", PLAIN)
 
 def main() -> None:
     arguments = parser(__doc__).parse_args()
-    with Lab() as lab:
-        rows = [_row(lab, exponent) for exponent in EXPONENTS]
+    with Lab() as lab, unfinished(arguments.out, lab.gpu.name) as rows:
+        for exponent in EXPONENTS:
+            if str(exponent) not in rows.data:
+                rows.keep(**{str(exponent): _row(lab, exponent)})
         empty = _empty(lab)
-    print(
-        f"an empty kernel: {empty['between two events']:.3f} us between two events, {empty['in a batch']:.3f} in a "
-        f"batch; two events with nothing between them: {empty['two events alone']:.3f}"
-    )
-    keep(arguments.out, lab.gpu, measuring.modes, rows=rows, empty_us=empty)
+        print(
+            f"an empty kernel: {empty['between two events']:.3f} us between two events, {empty['in a batch']:.3f} in "
+            f"a batch; two events with nothing between them: {empty['two events alone']:.3f}"
+        )
+        keep(arguments.out, lab.gpu, measuring.modes, rows=[*rows.data.values()], empty_us=empty)
 
 
 def _row(lab: Lab, exponent: int) -> dict[str, Any]:
+    say(f"2^{exponent}")
     kernel, problem = vector_add(exponent)
     times: dict[str, float] = {}
     for mode in Mode:
@@ -150,4 +154,4 @@ def _empty(lab: Lab) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from scripts.harness import run
 from scripts.lab import gemm, keep, parser
 from tuner.core import paths
 from tuner.core.model import Configuration, Trial
@@ -70,4 +71,4 @@ def _run(device: LocalDevice, name: str, trials: list[Trial]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from scripts.harness import run
 from scripts.lab import Lab, gemm, keep, parser, time_of
 from scripts.page_figures import measuring
 from tuner.core.conditions import Mode, Regime
@@ -26,6 +27,8 @@ def main() -> None:
     arguments.add_argument("--append", type=Path, metavar="FILE.jsonl", help="Measure once and add a line.")
     arguments.add_argument("--summary", type=Path, metavar="FILE.jsonl", help="Say how far the lines differ.")
     given = arguments.parse_args()
+    if not given.append and not given.summary:
+        arguments.error("give --append or --summary")
     if given.append:
         line = _measure()
         with given.append.open("a") as stream:
@@ -90,4 +93,4 @@ def _naive(lab: Lab) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -15,8 +15,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-from scripts.harness import medians, tune
-from scripts.lab import Lab, keep, parser
+from scripts.harness import machine, medians, run, tune
+from scripts.lab import Lab, keep, parser, unfinished
 from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Configuration, Problem
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
@@ -28,11 +28,15 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, default=10)
     arguments.add_argument("--trials", type=int, default=100)
     given = arguments.parse_args()
-    _compare([_run(seed, given.trials) for seed in range(given.runs)], given.out)
+    with unfinished(given.out, machine()["gpu"]) as runs:
+        for seed in map(str, range(given.runs)):
+            if seed not in runs.data:
+                runs.keep(**{seed: _run(seed, given.trials)})
+        _compare([runs.data[str(seed)] for seed in range(given.runs)], given.out)
 
 
-def _run(seed: int, trials: int) -> dict[str, Any]:
-    words = ["--kernel", "gemm", "--trials", str(trials), "--seed", str(seed)]
+def _run(seed: str, trials: int) -> dict[str, Any]:
+    words = ["--kernel", "gemm", "--trials", str(trials), "--seed", seed]
     with tempfile.TemporaryDirectory() as folder:
         said, seconds = tune(*words, "--db", f"{folder}/run.db", "--json", "--quiet")
     (result,) = json.loads(said)
@@ -64,4 +68,4 @@ def _compare(results: list[dict[str, Any]], out: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main, gpu=True)

@@ -15,7 +15,6 @@ block's marks ``begin`` and ``end``, by the GPU's own timer.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,20 +22,21 @@ import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 
+from scripts.harness import run
 from scripts.lab import Lab, keep, parser
 from tuner.children.measuring import Candidate
 from tuner.children.nvrtc import compile_source
 from tuner.cli.configuration import parse_configuration
 from tuner.cli.problems import ProblemTexts, make_problems
 from tuner.core.conditions import Mode
-from tuner.core.errors import TunerError, UsageError
+from tuner.core.errors import UsageError
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.render import render
-from tuner.runtime.driver import DriverFailure, check
+from tuner.runtime.driver import check
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)
 SLOTS = 32
@@ -161,7 +161,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except (TunerError, DriverFailure) as failure:
-        sys.exit(f"error: {failure}")
+    run(main)

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scripts.lab import Lab, gemm, keep, parser, time_of, vector_add
+from scripts.harness import run, say
+from scripts.lab import Lab, gemm, keep, parser, time_of, unfinished, vector_add
 from scripts.page_figures import measuring
 from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Problem
@@ -41,24 +42,28 @@ def main() -> None:
     if given.target:
         _make_calls()
         return
-    lab = Lab()
-    rows: dict[str, dict[str, float]] = {}
-    for name, kernel, problem in _problems():
-        rows[name] = {}
-        heading = [("cold", Mode.COLD, Regime.RESTED), ("rotating", Mode.ROTATING, Regime.RESTED)]
-        heading += [("warm", Mode.WARM, Regime.RESTED), ("sustained", Mode.ROTATING, Regime.SUSTAINED)]
-        for column, mode, regime in heading:
-            with (
-                lab.session(kernel, problem, mode, regime) as session,
-                lab.torch(session, kernel, problem) as call,
-            ):
-                rows[name][column] = statistics.median(time_of(session, call, 4).times_ns) / 1e3
-        rows[name] |= _do_bench(problem)
-    lab.pool.close()
+    with Lab() as lab, unfinished(given.out, lab.gpu.name) as rows:
+        for name, kernel, problem in _problems():
+            if name not in rows.data:
+                rows.keep(**{name: _timed(lab, kernel, problem)})
+                say(name)
     for column, caches in (("ncu cold", "all"), ("ncu warm", "none")):
         for name, time_us in _ncu(caches).items():
-            rows[name][column] = time_us
-    keep(given.out, lab.gpu, measuring.tools, us=rows)
+            rows.data[name][column] = time_us
+    keep(given.out, lab.gpu, measuring.tools, us=rows.data)
+
+
+def _timed(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]:
+    row: dict[str, float] = {}
+    heading = [("cold", Mode.COLD, Regime.RESTED), ("rotating", Mode.ROTATING, Regime.RESTED)]
+    heading += [("warm", Mode.WARM, Regime.RESTED), ("sustained", Mode.ROTATING, Regime.SUSTAINED)]
+    for column, mode, regime in heading:
+        with (
+            lab.session(kernel, problem, mode, regime) as session,
+            lab.torch(session, kernel, problem) as call,
+        ):
+            row[column] = statistics.median(time_of(session, call, 4).times_ns) / 1e3
+    return row | _do_bench(problem)
 
 
 def _call(problem: Problem) -> Callable[[], Any]:
@@ -133,4 +138,4 @@ def _ncu(caches: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -33,7 +33,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scripts.lab import PLAIN, Lab, gemm, keep, no_deadline, parser, vector_add
+from scripts.harness import run
+from scripts.lab import PLAIN, Lab, gemm, keep, no_deadline, parser, unfinished, vector_add
 from tuner.core import paths
 from tuner.core.conditions import Calibration, Mode
 from tuner.core.model import Configuration, Problem
@@ -97,14 +98,14 @@ def main() -> None:
     given = arguments.parse_args()
     if given.judged:
         sys.exit(int(judged(LocalDevice(0), given.judged, given.out) > 0))
-    lab = Lab()
-    calibration = _calibration(lab)
-    rows: list[dict[str, Any]] = []
-    for case in _cases(lab):
-        rows.append(_run(case, calibration, given.times))
-        print({name: value for name, value in rows[-1].items() if name != "ratios"}, flush=True)
-    keep(given.out, lab.gpu, rows=rows)
-    lab.pool.close()
+    with Lab() as lab, unfinished(given.out, lab.gpu.name) as rows:
+        calibration = _calibration(lab)
+        for case in _cases(lab):
+            key = f"{case.name} {case.share}"
+            if key not in rows.data:
+                rows.keep(**{key: _run(case, calibration, given.times)})
+                print({name: value for name, value in rows.data[key].items() if name != "ratios"}, flush=True)
+        keep(given.out, lab.gpu, rows=[*rows.data.values()])
 
 
 def judged(device: Device, times: int, out: Path | None) -> int:
@@ -283,4 +284,4 @@ def _copy(lab: Lab, session: ProblemSession) -> Callable[[float], Timed]:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

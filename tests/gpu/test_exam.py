@@ -171,6 +171,7 @@ def keep(kind: str, found: list[dict[str, Any]], seconds: float) -> None:
     """Write the verdicts so far beside those of the other kind, where EXAM_JSON names a file."""
     if file := os.environ.get("EXAM_JSON"):
         verdicts = {"seconds": round(seconds, 1), "at_once": AT_ONCE, "candidates": found}
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
         Path(file).write_text(json.dumps(kept() | {kind: verdicts}, indent=1) + "\n")
 
 

@@ -26,8 +26,8 @@ def test_other_rows_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(teaching, "measure", measure)
     words = ["--kernels", "reduce", "--problems", "n=2**16;n=2**30", "--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["teaching.py", *words])
-    teaching.main()
+    monkeypatch.setattr(sys, "argv", ["teaching.py", *words, "--work", str(tmp_path / "work")])
+    assert teaching.main() == 0
     after = json.loads((tmp_path / "teaching.json").read_text())
     new = [row for row in after if row["ours_ns"] == 5e3]
     assert {row["problem"] for row in new} == {"n=2**16", "n=2**30"}
@@ -37,3 +37,34 @@ def test_other_rows_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (tmp_path / "teaching.txt").read_text().count("| reduce |") == sum(
         row["kernel"] == "reduce" for row in after
     )
+    monkeypatch.setattr(teaching, "measure", None)
+    assert teaching.main() == 0  # nothing is measured again
+    assert json.loads((tmp_path / "teaching.json").read_text()) == after
+
+
+def test_a_case_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And rows of shapes that another seed has drawn stay."""
+    rows = json.loads((EVIDENCE / "teaching.json").read_text())[:1]
+
+    def measure(case: teaching.Case, *_: object) -> list[dict[str, Any]]:
+        if case.kernel == "permute":
+            raise RuntimeError("exit status 4")
+        of = {"kernel": case.kernel, "dtype": case.dtype, "options": [*case.options]}
+        return [{**rows[0], **of, "problem": case.problems[0]}]
+
+    monkeypatch.setattr(teaching, "measure", measure)
+    words = [
+        "--kernels",
+        "permute,rope",
+        "--shapes",
+        "1",
+        "--out",
+        str(tmp_path),
+        "--work",
+        str(tmp_path / "w"),
+    ]
+    for seed in (1, 2):
+        monkeypatch.setattr(sys, "argv", ["teaching.py", *words, "--drawn", str(seed)])
+        assert teaching.main() == 1
+    found = json.loads((tmp_path / "models.json").read_text())
+    assert [row["kernel"] for row in found] == ["rope", "rope"]
