@@ -121,6 +121,26 @@ def test_the_problems_are_tuned_in_one_list(work: Path, monkeypatch: pytest.Monk
     assert str(work / "problems.csv") in stopped and gone_on == [*stopped, "--resume"]
 
 
+def test_a_kernel_that_is_not_tuned_costs_no_other(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class Tune:
+        def __init__(self, command: list[str]) -> None:
+            asked.append(command[command.index("run") + 1])
+
+        def wait(self, timeout: float = 0.0) -> int:
+            return 3 * (asked[-1] == "rope")
+
+        def kill(self) -> None:
+            pass
+
+    monkeypatch.setattr(subprocess, "Popen", Tune)
+    words = ["--work", str(work), "--device", "cpu", "--tiny", "--operators"]
+    assert decoder.main(words) == 1 and asked == [*decoder.OPTIONS]
+    tuned = json.loads((work / "block.state.json").read_text())["tuned"]
+    assert {*decoder.OPTIONS} - {*tuned} == {"rope"}
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gemm": torch.nn.functional.linear,
     "norm": models.add_rms_norm,
