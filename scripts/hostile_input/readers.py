@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 
 from scripts.hostile_input.beside import NAME
+from scripts.hostile_input.databases import CHANGES
 from scripts.hostile_input.runner import Command
 
 STATEMENTS = (
@@ -100,8 +102,9 @@ def commands(seed: str, number: int, count: int) -> list[Command]:
     rng = random.Random(f"{seed} commands {number}")
     found = []
     for i in range(count):
-        # A step without a common divisor with the number of commands or of mutations: all pairs come in time.
-        kind, words, *notes = COMMANDS[(7 * number + 11 * i) % len(COMMANDS)]
+        # One more after each round of both lists: all pairs come in time, whatever their lengths.
+        turn = number + number // math.lcm(len(COMMANDS), len(CHANGES)) + 11 * i
+        kind, words, *notes = COMMANDS[turn % len(COMMANDS)]
         arguments = drawn(words, rng).split()
         statement = rng.choice(STATEMENTS)
         arguments = [statement if word == "STATEMENT" else word for word in arguments]
