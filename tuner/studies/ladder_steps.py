@@ -1,28 +1,26 @@
 """The best configuration of one step of a ladder: an earlier equal run's, or the result of an ordinary run.
 
 That run has a narrowed space; the database keeps its trials like any others. There is no race of finalists and no
-fresh process: those are ``tune run``'s business. Before it come runs of one trial each: a step gets a few dozen trials
-of what can be thousands of configurations, and the best of the step before or of the size before is worth one of them.
+fresh process: those are ``tune run``'s business. A step gets a few dozen trials of what can be thousands of
+configurations, and what is nearest to the best of the step before or of the size before is worth one of them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.core.conditions import Conditions
 from tuner.core.errors import Interrupted, NotRecordedError, SpaceError, TunerError
-from tuner.core.model import Configuration, Problem, Run, Trial, Value
+from tuner.core.model import Configuration, Problem, Run, Trial
 from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.spec import KernelSpec, StepSpec
+from tuner.kernel.spec import StepSpec
 from tuner.kernel.variant_spec import index_of
 from tuner.studies.ladder import Absence, Sweep, Tuned
 from tuner.tuning.request import Request
@@ -82,14 +80,8 @@ class StepSearch:
                     if (reused := self._reusable(trial, earlier, equal)) is not None:
                         return reused
                     nearby = [trial.configuration, *nearby]  # a time of another day: it is timed again
-            first = []
-            for fixed in _narrowed(sweep.kernel, step, nearby):
-                with suppress(SpaceError):  # a configuration from elsewhere need not be valid here
-                    one = replace(request, options=replace(request.options, trials=1, fixed=fixed))
-                    first.append(self._tune(one, observer))
-            best = self._tune(request, observer)
-            # The search does not try again what was tried before.
-            return min((best, *first), key=lambda one: one.time_ns if isinstance(one, Tuned) else math.inf)
+            request = replace(request, first=self._nearest(request, nearby))
+            return _best_of(tune(request, self.device, self.database, observer, self.stop, finish=False))
         except Interrupted:
             raise
         except SpaceError as error:
@@ -101,8 +93,14 @@ class StepSearch:
         except TunerError as error:
             return Absence(str(error))
 
-    def _tune(self, request: Request, observer: Observer[State]) -> Tuned | Absence:
-        return _best_of(tune(request, self.device, self.database, observer, self.stop, finish=False))
+    def _nearest(self, request: Request, others: Sequence[Configuration]) -> list[Configuration]:
+        """Return the configurations of a step's space that are nearest to others, which may be of other variants."""
+        options, gpu = request.options, self.device.gpu
+        space = SearchSpace.from_kernel(request.kernel, request.problem, gpu, options.variants, options.fixed)
+        (variant,) = space.variants
+        names = {parameter.name for parameter in variant.parameters}
+        wanted = ({name: value for name, value in one.parameters if name in names} for one in others)
+        return [variant.configuration(variant.nearest_to(values)) for values in wanted]
 
     def _earlier(
         self, step: StepSpec, problem: Problem, conditions: Conditions
@@ -164,23 +162,6 @@ def _searched(run: Run) -> tuple[Any, ...]:
     """Return the variants, values and bound on the error to which a run was narrowed."""
     options = run.options
     return options.variants, dict(options.fixed), options.max_error
-
-
-def _narrowed(
-    kernel: KernelSpec, step: StepSpec, nearby: Sequence[Configuration]
-) -> list[dict[str, tuple[Value, ...]]]:
-    """Return the step narrowed to the values of other configurations, as far as it has and allows them."""
-    parameters = kernel.variants[step.variant].parameters
-    narrowed: list[dict[str, tuple[Value, ...]]] = []
-    for configuration in nearby:
-        fixed = dict(step.parameters)
-        for name, value in configuration.parameters:
-            allowed = fixed.get(name, parameters[name].values if name in parameters else ())
-            if index_of(value, allowed) is not None:
-                fixed[name] = (value,)
-        if fixed != step.parameters and fixed not in narrowed:
-            narrowed.append(fixed)
-    return narrowed
 
 
 def _best_of(result: Result) -> Tuned | Absence:

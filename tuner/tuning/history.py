@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import isclass, isfunction
 from pathlib import Path
@@ -48,7 +48,9 @@ DETERMINISTIC = (
 """Results that would be the same again; a hang or a lack of memory may have been caused by another program."""
 
 
-def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Configuration]:
+def teach_earlier_runs(
+    search: Search, store: Store, state: State, first: Iterable[Configuration] = ()
+) -> list[Configuration]:
     """Teach the results of earlier runs of this very kernel, problem and GPU, so that only new ground is tried.
 
     Failures that may not happen again on another day are left out.
@@ -57,6 +59,7 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
         search: is taught.
         store: has the runs.
         state: of this run; ``known_before`` counts the configurations that are not tried again.
+        first: what is tried in any case.
 
     Returns:
         Their winners and the next few, to be tried again.
@@ -71,7 +74,7 @@ def teach_earlier_runs(search: Search, store: Store, state: State) -> list[Confi
     accurate = set(ok)
     best = [configuration for configuration in winners if configuration in accurate] + ok[:RETRIED]
     again = [c for c in dict.fromkeys(best) if search.space.contains(c)]
-    of_this_run = {*again, search.space.default}
+    of_this_run = {*again, *first, search.space.default}
     settled = [t for t in earlier if t.configuration not in of_this_run and _settled(t)]
     state.known_before = len(settled)
     taught = _best_and_others(settled, MAX_TAUGHT)

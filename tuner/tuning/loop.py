@@ -75,7 +75,7 @@ class SearchLoop:
         self.device, self.store, self.observer, self.stop = device, store, observer, stop
         self.time_s = math.inf if request.options.time_s is None else request.options.time_s
         self._counts_from = request.began
-        self._expected_ns = request.expected_ns
+        self._expected_ns, self._first = request.expected_ns, request.first
         selecting = isinstance(search.sampler, Nominating) and device.compilers
         self.shortlist = Shortlist(search, device, self._lookahead) if selecting else None
         self._stopped_before: Stopped | None = None
@@ -119,8 +119,9 @@ class SearchLoop:
             mark = self.state.mark
             self.store.start_run(self.run, {"mark": dataclasses.asdict(mark)} if mark else {})
         sampler = self.study.sampler
+        sampler.begin_with(self._first)
         if not self.run.options.from_scratch:
-            sampler.begin_with(teach_earlier_runs(self.study, self.store, self.state))
+            sampler.begin_with(teach_earlier_runs(self.study, self.store, self.state, self._first))
         self.state.taught = teach_other_tasks(self.study, self.run, self.state.lessons)
         sampler.begin_with(self.state.initial.sources)
         if resumed:

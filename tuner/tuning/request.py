@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.core.errors import UsageError, suggestion
-from tuner.core.model import Problem, RunOptions
+from tuner.core.model import Configuration, Problem, RunOptions
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.elimination import HEATS, SECONDS
 
@@ -22,6 +23,8 @@ class Request:
     """Go on with the newest interrupted run of the problem, as that began."""
     expected_ns: float | None = None
     """What candidates take, roughly, where the time is short for them: then few are begun ahead."""
+    first: Sequence[Configuration] = ()
+    """What is tried right after the default."""
     began: float | None = None
     """Monotonic seconds from which its time counts; by default the search's beginning."""
 
