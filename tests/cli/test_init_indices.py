@@ -166,6 +166,44 @@ def test_indices_are_understood(what: str, capsys: pytest.CaptureFixture[str]) -
     assert "a guess" not in said.err
 
 
+def test_an_array_with_an_element_for_each_thread_says_how_many_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = f"""__global__ void dot(const float* a, const float* b, float* sum, int n) {{
+        ARRAY;
+        const int t = threadIdx.x;
+        float s = 0;
+        for (int i = {AT}; i < n; i += gridDim.x * blockDim.x) s += a[i] * b[i];
+        kept[t] = s;
+        __syncthreads();
+        for (int k = blockDim.x / 2; k > 0; k /= 2) {{ if (t < k) kept[t] += kept[t + k]; __syncthreads(); }}
+        if (t == 0) atomicAdd(sum, kept[0]);
+    }}"""
+    data, said = init(capsys, text.replace("ARRAY", "__shared__ float kept[THREADS]"))
+    assert launch(data)["block"] == ["THREADS"] and "a guess" not in said.err
+    assert data["variants"]["main"]["parameters"]["THREADS"]["default"] == 256
+    Path("kernel.toml").unlink()
+    data, said = init(capsys, text.replace("ARRAY", "extern __shared__ float kept[]"))
+    assert launch(data)["shared_bytes"] == "4 * block_size" and "a guess" not in said.err
+    Path("kernel.toml").unlink()
+    data, said = init(
+        capsys, text.replace("ARRAY", "extern __shared__ float kept[]").replace("[t + k]", "[2 * k]")
+    )
+    assert launch(data)["shared_bytes"] == "4 * 1024" and "a guess: bytes of dynamic" in said.err
+
+
+def test_elements_that_a_thread_takes_together_are_a_whole_number(capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"""__global__ void doubled(float* x, int n) {{
+        const int i = ({AT}) * EACH;
+        if (i < n) for (int k = 0; k < EACH; ++k) x[i + k] *= 2;
+    }}"""
+    data, _ = init(capsys, text)
+    assert data["variants"]["main"]["constraints"] == {"n is a whole number of EACH": "n % EACH == 0"}
+    Path("kernel.toml").unlink()
+    data, _ = init(capsys, text.replace("++k) x", "++k) if (i + k < n) x"))
+    assert "constraints" not in data["variants"]["main"]
+
+
 def test_what_the_file_does_not_know_leaves_enough_blocks(capsys: pytest.CaptureFixture[str]) -> None:
     data, said = init(
         capsys,

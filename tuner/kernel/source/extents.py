@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from tuner.kernel.draft import Given
 from tuner.kernel.source.expressions import Product, Sum, names_of, python_of, sum_of
 from tuner.kernel.source.names import SourceNames, is_stride
-from tuner.kernel.source.tree import extents_of, name_node, names_in, text_of, walk
+from tuner.kernel.source.tree import extents_of, head_of, name_node, names_in, text_of, walk
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 
 if TYPE_CHECKING:
@@ -174,6 +175,15 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
         found[f"the code keeps {size} numbers in an array"] = f"{names.named(size)} <= {kept}"
         value = names.sizes.get(names.named(size))
         names.sizes[names.named(size)] = min(value, kept) if isinstance(value, int) else kept
+    for index in (index for of in use.pointers.values() for index in of.indices):
+        alone = [one[0] for one in index if len(one) == 1]
+        for name, size in ((one, use.bound(one) or "") for one in alone):
+            steps = {part for one in sum_of(use.begins.get(name), use.first) or () for part in one}
+            for by in {by for one in alone for by in re.findall(rf"\b{one} < (\w+)\b", use.code)} & steps:
+                if size in use.sizes and names.named(by) in names.found and not use.beside.get(name):
+                    found[f"{size} is a whole number of {by}"] = (
+                        f"{names.named(size)} % {names.named(by)} == 0"
+                    )
     return found
 
 
@@ -183,6 +193,25 @@ def threads_kept(use: CodeUse) -> dict[str, int]:
     What a comparison with the thread's number leaves out does not count.
     """
     most: dict[str, int] = {}
+    for axis, extent, index, threads in _by_threads(use):
+        if set(extent) == {()}:
+            room = (extent[()] - index.get((), 0)) * threads
+            most[axis] = min(room, most.get(axis, room))
+    return most
+
+
+def threads_named(use: CodeUse, axis: str) -> str:
+    """Return the name that says for how many threads along an axis the code's own arrays have room; empty for none."""
+    named = (
+        [part for product in extent for part in product]
+        for of, extent, _, _ in _by_threads(use)
+        if of == axis
+    )
+    return next((names[0] for names in named if len(names) == 1), "")
+
+
+def _by_threads(use: CodeUse) -> Iterator[tuple[str, Sum, Sum, int]]:
+    """Yield where the code's own arrays have an element for each thread, or for some: axis, extent, index, how many."""
     extents = {
         text_of(name): [use.sum(extent) for extent in extents_of(declarator)]
         for one in walk(use.body, "declaration")
@@ -203,13 +232,44 @@ def threads_kept(use: CodeUse) -> dict[str, int]:
                 if len(names) == 1
                 else None
             )
-            if not number or terms[names[0]] != 1 or extent is None or set(extent) != {()}:
+            if not number or terms[names[0]] != 1 or extent is None:
                 continue
             own = {f"threadIdx_{number[1]}", *(name for name, of in threads.items() if of == {names[0]: 1})}
             if len(names[0]) == 1 and not own.intersection(_compared_around(one)):
-                room = (extent[()] - terms.get((), 0)) * int(number[2] or 1)
-                most[number[1]] = min(room, most.get(number[1], room))
-    return most
+                yield number[1], extent, terms, int(number[2] or 1)
+
+
+def dynamic_shared(use: CodeUse) -> tuple[list[str], set[str], bool]:
+    """Return what is seen of the code's dynamic shared memory.
+
+    Returns:
+        The words of its type; what its indices stay below: sizes, and an axis for the threads along it; whether that
+        is so of all of them, but for the second half of a sum by halves.
+    """
+    for one in walk(use.body, "declaration"):
+        head = head_of(one)
+        if {"extern", "__shared__"} <= {*head}:
+            break
+    else:
+        return [], set(), False
+    name = text_of(name_node(one.child_by_field_name("declarator")) or one)
+    found = [two for two in walk(use.body, "subscript_expression") if text_of(two.children[0]) == name]
+    certain = len(re.findall(rf"\b{name}\b", use.code)) == len(found) + 1
+    below = set[str]()
+    for index in (use.sum(two.named_children[-1]) for two in found):
+        parts = [product[0] for product in index or {} if len(product) == 1 and (index or {})[product] == 1]
+        threads = [part.removeprefix("threadIdx_") for part in parts if part.startswith("threadIdx_")]
+        trees = {part: tree for part in parts if (tree := use.begins.get(part)) is not None}
+        halves = [
+            part for part, tree in trees.items() if threads and re.fullmatch(r"\w+ // 2", ast.unparse(tree))
+        ]
+        sizes = [bound for part in parts if (bound := use.bound(part)) in use.sizes and bound]
+        known = index is not None and len(parts) == len(index) - (() in index) == len(
+            (*threads, *halves, *sizes)
+        )
+        certain &= known and len(threads) + len(sizes) <= 1
+        below |= {*threads, *sizes} if known else set()
+    return [word for word in head if word not in ("extern", "__shared__")], below, certain
 
 
 def _compared_around(node: Node) -> Iterator[str]:

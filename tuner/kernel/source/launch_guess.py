@@ -18,6 +18,7 @@ from tuner.kernel.source.expressions import (
     sum_of,
     sum_text,
 )
+from tuner.kernel.source.extents import dynamic_shared, threads_named
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.tree import code, extents_of, head_of, names_in, text_of, walk
@@ -63,7 +64,7 @@ class LaunchGuess:
             [self._argument(one) for one in self._kernel.parameters],
             grid,
             Given(_without_ones(blocks), "threads of a block", gap=True) if fixed else _without_ones(blocks),
-            self._shared(),
+            self._shared(dict(zip(AXES, blocks, strict=True))),
         )
 
     def _argument(self, one: Parameter) -> Any:
@@ -163,6 +164,10 @@ class LaunchGuess:
         fixed = number_of(stepped, numbers_of(self._names.source, self._names.found)) if stepped else None
         if fixed and fixed <= 1024 and not self._use.uses(f"blockDim.{axis}"):
             return str(fixed)
+        kept = self._names.renamed.get(kept := threads_named(self._use, axis), kept)
+        if kept in self._names.found and kept not in self.blocks:
+            self.blocks[kept] = axis
+            return kept
         fitting = ("block_size", "threads") if self._axes() == 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
         self._names.found[name] = int(called) if called and int(called) else None
@@ -223,7 +228,7 @@ class LaunchGuess:
         names = set(re.findall(r"[A-Za-z_]\w*", text or "")).difference(words)
         return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 
-    def _shared(self) -> str | Given:
+    def _shared(self, blocks: Mapping[str, str]) -> str | Given:
         items, _ = self._names.source.reached(self._kernel.name)
         if not any(re.search(r"extern [^;{]*__shared__|__shared__ extern", code(one.node)) for one in items):
             return ""
@@ -231,6 +236,18 @@ class LaunchGuess:
         written = (self.in_file(shape[2]) if len(shape) > 2 else None) or ""
         if re.search("[A-Za-z]", written) or (written and not self._names.found):
             return written
+        kind, below, certain = dynamic_shared(self._use)
+        if not written and certain and len(below) == 1:
+            base, lanes = vector_of(base_of(kind))
+            dtype = self._names.dtype(CType("", base, 1)) or "float32"
+            bytes_ = f"itemsize({dtype})" if dtype in self._names.dtypes else str(ITEMSIZE[dtype])
+            (one,) = below
+            factors = (
+                bytes_,
+                *([str(lanes)] if lanes > 1 else []),
+                blocks.get(one) or self._names.named(one),
+            )
+            return " * ".join(factors)
         return Given(written or "4 * 1024", "bytes of dynamic shared memory", gap=True)
 
     def static_shared(self, most: Mapping[str, int]) -> str:

@@ -179,7 +179,7 @@ class CodeUse:
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
                     whole = sum_of(python_of(side), self._numbers) or {}
-                    self.beside.setdefault(single[0], {*filter(None, whole)} - {(single[0],)})
+                    self.beside.setdefault(single[0], set()).update({*filter(None, whole)} - {(single[0],)})
                     constant = high.get((), 0) - low.get((), 0)
                     self.inner |= {one.start_byte} if constant < 0 else set()
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
