@@ -267,22 +267,6 @@ def test_the_default_fits_in_shared_memory(capsys: pytest.CaptureFixture[str]) -
     assert data["variants"]["main"]["parameters"]["BLOCK"]["default"] == 64
 
 
-def test_a_part_of_another_file_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    part = f"""__global__ void clipped(const float* x, float* y, int n) {{
-        const int i = {AT};
-        if (INSIDE(i, n)) y[i] = 2 * x[i];
-    }}"""
-    Path("part.cu").write_text(part)
-    Path("main.cu").write_text(
-        '#define INSIDE(i, n) ((i) >= 0 && (i) < (n))\n#include "part.cu"\nint main() { clipped<<<1, 32>>>(0, 0, 32); }'
-    )
-    said = said_by(capsys, "init", "part.cu")
-    assert "part.cu is a part of main.cu, where what it lacks is defined: tune init main.cu" in said.err
-    assert "is a part of" not in said_by(capsys, "init", "main.cu").err
-    Path("part.cu").write_text(part.replace("INSIDE(i, n)", "i < n"))
-    assert "is a part of" not in said_by(capsys, "init", "part.cu", "--force").err
-
-
 def test_pixels_of_channels_without_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     """A row's length is what y has more than x; a limit is in no array."""
     data, _ = init(

@@ -1,4 +1,4 @@
-"""What ``tune init`` makes of several kernels, and of loops around a launch."""
+"""What ``tune init`` makes of several kernels, and of how the source launches one."""
 
 from __future__ import annotations
 
@@ -20,53 +20,6 @@ def test_several_kernels_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
         said_by(capsys, "init", "kernel.cu", "--entry", "x"), 2, "no kernel 'x'", "stencil5, total"
     )
     assert said_by(capsys, "init", "kernel.cu", "--entry", "stencil5").code == 0
-
-
-SMOOTH = """
-__global__ void smooth(const float* in, float* out, int count) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < count) out[i] = 0.5f * (in[i] + in[i > 0 ? i - 1 : 0]);
-}
-__global__ void scale(const float* x, float* y, long n, float in) {
-    long i = (blockIdx.x * blockDim.x + threadIdx.x) * TILE;
-    for (int t = 0; t < TILE; ++t) if (i + t < n) y[i + t] = in * x[i + t];
-}
-"""
-
-
-def test_kernels_that_follow_on_each_other_are_one_file(capsys: pytest.CaptureFixture[str]) -> None:
-    """Arrays have the names that the calling function has for them; each kernel has a block of its own."""
-    run = """void run(const float* first, float* kept, float* last, int n) {
-        smooth<<<n / 256, 256>>>(first, kept, n);
-        scale<<<n / 1024, 256>>>(kept, last, n, 3.0f);
-    }"""
-    data, said = init(capsys, f"{SMOOTH}{run}__global__ void other(float* x) {{ x[0] = 1; }}")
-    assert "smooth(in, out, count), then scale(x, y, n, in)" in said.out and "left out: other" in said.err
-    assert data["kernel"]["name"] == "smooth_scale"
-    assert shapes(data) == {"first": "n input", "kept": "n output", "last": "n output"}
-    first, second = data["variants"]["main"]["launches"]
-    assert first["arguments"] == ["first", "kept", "n"]
-    assert second["arguments"] == ["kept", "last", {"value": "n", "dtype": "int64"}, "in_"]
-    assert (first["entry"], second["entry"], data["scalars"]["in_"]["value"]) == ("smooth", "scale", 3.0)
-    assert (
-        first["block"] != second["block"]
-        and {*first["block"], *second["block"]} < data["variants"]["main"]["parameters"].keys()
-    )
-    assert said_by(capsys, "check", "kernel.toml", "--configurations", "0").code == 0
-
-
-@pytest.mark.parametrize(
-    "run",
-    [
-        "smooth<<<n / 256, 256>>>(a, b, n); scale<<<n / 256, 256>>>(a, b, n, 2);",  # compared with each other
-        "smooth<<<n / 256, 256>>>(a, b, n); if (n > 9) scale<<<n / 256, 256>>>(b, a, n, 2);",
-        "smooth<<<n / 256, 256>>>(a, b, n); for (int t = 0; t < 9; ++t) scale<<<n / 256, 256>>>(b, a, n, t);",
-        "smooth<<<1, 256>>>(a, b, n); scale<<<1, 256>>>(b, a, n, 2); smooth<<<1, 256>>>(a, b, n);",
-    ],
-)
-def test_other_kernels_of_a_file_are_named(run: str, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("kernel.cu").write_text(f"{SMOOTH}void run(float* a, float* b, int n) {{ {run} }}")
-    assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "2 kernels", "--entry: smooth, scale")
 
 
 @pytest.mark.parametrize(
@@ -108,33 +61,6 @@ void measure(const float* x, float* y) {
 """,
     )
     assert list(data["problem"]["sizes"]) == ["n"] and "scalars" not in data
-
-
-def test_what_kernels_of_a_file_share_is_what_they_are_passed(capsys: pytest.CaptureFixture[str]) -> None:
-    data, _ = init(
-        capsys,
-        """\
-struct View { int rows, columns; };
-__global__ void first(const float* x, float* y, View v, float by) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < v.rows) y[i] = by * x[i];
-}
-__global__ void second(const float* x, float* y, View w, float by) {
-    int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < w.rows) y[i] = by + x[i];
-}
-int main() {
-    View view{64, 32};
-    first<<<1, 256>>>(a, b, view, 2.0f);
-    second<<<1, 256>>>(b, a, view, 3.0f);
-}
-""",
-    )
-    assert data["problem"]["sizes"].keys() == {"view_rows", "view_columns"}
-    assert shapes(data) == {"a": "view_rows inout", "b": "view_rows output"}
-    passed = [one["arguments"] for one in data["variants"]["main"]["launches"]]
-    assert passed[0][2] == passed[1][2] == {"fields": ["view_rows", "view_columns"]}
-    assert [data["scalars"][arguments[3]]["value"] for arguments in passed] == [2.0, 3.0]
 
 
 @pytest.mark.parametrize(

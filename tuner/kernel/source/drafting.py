@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
@@ -14,7 +13,6 @@ from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
 from tuner.kernel.source.expressions import sum_of
 from tuner.kernel.source.extents import limits, of_one_block, row_lengths, threads_kept, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
-from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft, reduce_defaults
 from tuner.kernel.source.tensors import WORDS, Tensors, bounds_loops
@@ -41,27 +39,19 @@ PRODUCT_SIZE = 1024
 """The same for tensors of two sizes where there are others or loops, as in a matrix product."""
 
 
-def draft_of(
-    source: Source,
-    kernel: KernelSignature,
-    file: str,
-    called: WrittenLaunch | None = None,
-    renamed: Mapping[str, str] = MappingProxyType({}),
-    taken: Collection[str] = (),
-) -> Draft:
+def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
     """Return the draft of a kernel's file.
 
     Args:
         source: what the kernel's source declares, with its own headers.
         kernel: one of its kernels.
         file: the source's name, in the folder of the file to be written.
-        called, renamed, taken: see :class:`tuner.kernel.source.names.SourceNames`.
 
     Raises:
         KernelError: a parameter has a type that no launch can pass.
     """
     undefined = undefined_names(source.text, kernel.name)
-    names = SourceNames(source, kernel, file, undefined, called, renamed, taken)
+    names = SourceNames(source, kernel, file, undefined)
     use = CodeUse(source, kernel, names.of_problem)
     for one in names.numbers:
         is_step = one.name in names.looped and not use.is_extent(one.name)

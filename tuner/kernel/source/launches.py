@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.kernel.source.tree import code, function_of, name_node, names_in, text_of, variables_of, walk
+from tuner.kernel.source.tree import code, names_in, text_of, variables_of, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
-
-_DECIDE = ("if_statement", "switch_statement", "while_statement", "do_statement", "conditional_expression")
 
 
 @dataclass(frozen=True)
 class WrittenLaunch:
     """A ``kernel<<<grid, block, shared, stream>>>(arguments)`` of the source."""
 
-    function: str
-    """In which it is."""
     kernel: str
     template: tuple[str, ...]
     shape: tuple[Node, ...]
@@ -35,15 +30,10 @@ class WrittenLaunch:
     """Variables and members of the calling function that hold how many multiprocessors the GPU has."""
     looped: tuple[bool, ...]
     """Whether an argument has a variable that is set in a loop around the launch."""
-    loops: tuple[Node, ...]
-    """Loops around it, the innermost first, as far as no condition stands between."""
-    conditional: bool
-    """Whether a condition or a loop that does not count decides on it."""
 
 
 def launches_in(function: Node) -> Iterator[WrittenLaunch]:
     """Yield the launches that a function has."""
-    name = name_node(function_of(function))
     for shape in walk(function, "kernel_call_syntax"):
         call = shape.parent
         called = call.child_by_field_name("function") if call is not None else None
@@ -57,7 +47,6 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
             called = called.child_by_field_name("name") or called.named_children[-1]
         looped = {name for loop in _loops_around(shape) for name in _set_in(loop)}
         yield WrittenLaunch(
-            text_of(name) if name is not None else "",
             text_of(called),
             tuple(map(code, template)),
             tuple(shape.named_children),
@@ -66,8 +55,6 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
             dict(_allocated(function, shape.start_byte)),
             frozenset(_multiprocessors(function)),
             tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
-            tuple(_loops_around(shape, but=("if_statement",))),
-            any(one.type in _DECIDE for one in _around(shape)),
         )
 
 
@@ -89,16 +76,11 @@ def _multiprocessors(function: Node) -> Iterator[str]:
             yield text_of(one.named_children[0]).lstrip("&")
 
 
-def _around(node: Node) -> Iterator[Node]:
+def _loops_around(node: Node) -> Iterator[Node]:
     while (parent := node.parent) is not None:
         node = parent
-        yield node
-
-
-def _loops_around(node: Node, but: Sequence[str] = ()) -> Iterator[Node]:
-    for one in itertools.takewhile(lambda one: one.type not in but, _around(node)):
-        if one.type in ("for_statement", "while_statement", "do_statement"):
-            yield one
+        if node.type in ("for_statement", "while_statement", "do_statement"):
+            yield node
 
 
 def _set_in(loop: Node) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,7 +15,6 @@ from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.classes import words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import DEPTH, python_of
-from tuner.kernel.source.launches import WrittenLaunch
 from tuner.kernel.source.parameters import is_block, is_size
 from tuner.kernel.source.tree import code, head_of, names_in, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
@@ -46,9 +45,6 @@ class SourceNames:
         kernel: one of its kernels.
         file: the source's name.
         undefined: the names that nothing defines, and whether each is a type.
-        called: how the source launches the kernel; None for the first launch that it has.
-        renamed: parameters that have another name in the file.
-        taken: names that the file has besides.
 
     Raises:
         KernelError: a parameter of the kernel cannot be passed, or of its template not be chosen.
@@ -60,16 +56,12 @@ class SourceNames:
         kernel: KernelSignature,
         file: str,
         undefined: Mapping[str, bool],
-        called: WrittenLaunch | None = None,
-        renamed: Mapping[str, str] = MappingProxyType({}),
-        taken: Collection[str] = (),
     ) -> None:
         self.source, self.kernel, self.file = source, kernel, file
-        self.words = source.names.union(undefined, taken)
-        first = next((one for one in source.launches if one.kernel == kernel.short_name), None)
-        self.called = called or first
-        """How the source launches the kernel."""
-        self.renamed = dict(renamed)
+        self.words = source.names.union(undefined)
+        self.called = next((one for one in source.launches if one.kernel == kernel.short_name), None)
+        """The first launch of the kernel that the source has."""
+        self.renamed: dict[str, str] = {}
         """Names of the source that have another one in the file."""
         self.sizes: dict[str, Any] = {}
         """None for a value that the source does not say."""
