@@ -253,6 +253,8 @@ def test_former_names_mean_the_same(former: str, monkeypatch: pytest.MonkeyPatch
 def test_show_without_a_kernel_lists_the_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     listed = said_by(capsys, "show", "--json")
     assert listed.code == 0 and listed.out == said_by(capsys, "list", "--json").out
+    lines = said_by(capsys, "show").out.splitlines()
+    assert len(lines) < 30 and all(len(line) < 120 for line in lines)  # a kernel a line, as a person reads
     assert_refused(said_by(capsys, "show", "--size", "n=4"), 2, "need a kernel")
 
 

@@ -172,25 +172,13 @@ def _variant(variant: VariantSpec, size: dict[str, Any], default_refused: str) -
     }
 
 
-MOST_PRESETS = 6
-"""Of a kernel, in a line that still can be read."""
-
-
 def list_kernels(asked: ListArguments | ShowArguments) -> None:
-    """Print the built-in kernels with their variants."""
+    """Print the built-in kernels, and as JSON their variants and presets."""
     kernels = [load_kernel(name) for name in builtin_kernels()]
-    rows = [(kernel.name, kernel.summary, list(kernel.variants), list(kernel.presets)) for kernel in kernels]
     if asked.as_json:
         keys = ("kernel", "summary", "variants", "presets")
+        rows = [(kernel.name, kernel.summary, [*kernel.variants], [*kernel.presets]) for kernel in kernels]
         show_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    heads = ("kernel", "what it computes", "variants", "presets")
-    show(heads, [(name, text, ", ".join(of), _some(name, presets)) for name, text, of, presets in rows])
-    show_next({"tune show gemm": "what its variants do", "tune gemm": "tune it"})
-
-
-def _some(kernel: str, presets: Sequence[str]) -> str:
-    """Return the first presets, and how many more ``tune show`` has."""
-    more = len(presets) - MOST_PRESETS
-    named = ", ".join(presets[:MOST_PRESETS])
-    return f"{named}, and {more} more: tune show {kernel}" if more > 0 else named
+    show(("kernel", "what it computes"), [(kernel.name, kernel.summary) for kernel in kernels])
+    show_next({"tune show gemm": "its sizes, presets and variants", "tune gemm": "tune it"})

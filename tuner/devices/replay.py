@@ -89,8 +89,7 @@ class ReplayDevice(Device):
         recorded, parts = self.recording.computation, KernelIdentity(kernel).parts
         if recorded and (differing := [name for name, part in parts.items() if recorded.get(name) != part]):
             raise RecordingError(
-                f"nothing is recorded for this {kernel.name}: {self.name} was recorded of another {kernel.name}, "
-                f"with other {' and '.join(differing)}",
+                f"nothing is recorded for this {kernel.name}: {self.name} has other {', '.join(differing)}",
                 f"run it on a machine with a GPU; {CHECK}",
             )
 
