@@ -16,7 +16,7 @@ from tuner.core.errors import CompileError, DivisionByZeroError, TunerError
 from tuner.core.model import Gpu, Problem
 from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
-from tuner.inspect.check.compiling import Compiled, check_compiling
+from tuner.inspect.check.compiling import check_compiling
 from tuner.inspect.check.emulation import check_on_host, check_references
 from tuner.inspect.check.findings import Report, load
 from tuner.inspect.check.host_children import HostChildren
@@ -29,7 +29,7 @@ from tuner.inspect.check.subjects import (
     subjects,
     usable_places,
 )
-from tuner.inspect.check.uses import check_names, check_uses
+from tuner.inspect.check.uses import check_uses
 from tuner.kernel.given import GivenError
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
 from tuner.kernel.reference import ROUNDED, settle_reference
@@ -82,18 +82,15 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     check_problems(sound, checks, chosen, report)
     for subject in chosen:
         check_plans(kernel, subject, report)
-    compiled = Compiled()
+    broken = set[str]()
     try:
         nvrtc_version()
     except CompileError as error:
         report.note(f"nothing was compiled: {error}")
     else:
-        compiled = check_compiling(kernel, chosen, checks, report)
-    for name, variant in kernel.variants.items():
-        if name not in compiled.misspelt:
-            check_names(kernel, variant, compiled.effective.get(name, set()), report)
+        broken = check_compiling(kernel, chosen, checks, report)
     if checks.on_host and comparable:
-        running = [subject for subject in chosen if subject.variant.name not in compiled.broken]
+        running = [subject for subject in chosen if subject.variant.name not in broken]
         check_on_host(kernel, running, checks.gpus[0], children, report)
 
 

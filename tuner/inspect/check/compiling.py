@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -34,8 +34,6 @@ from tuner.runtime.launches import Launch
 _COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
 _TEMPLATE_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?P<text>.*)")
 _NO_HEADER = re.compile(r'cannot open source file "(?P<name>[^"]+)"')
-_UNDEFINED = re.compile(r"['\"]\w+['\"] is undefined")
-"""What Jinja and NVRTC say of a name that there is not."""
 _CUDAS_HEADERS = (
     "cub/",
     "cublas",
@@ -81,25 +79,17 @@ class _Task:
 Results = Sequence[tuple[_Task, Compilation]]
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """What compiling has shown of variants, by name."""
-
-    broken: set[str] = field(default_factory=set)
-    """Nothing of them can be launched, or their arguments do not fit: running them shows no more."""
-    misspelt: set[str] = field(default_factory=set)
-    """Their code uses a name that there is not."""
-    effective: dict[str, set[str]] = field(default_factory=dict)
-    """Their parameters that do something."""
-
-
 def check_compiling(
     kernel: KernelSpec, chosen: Sequence[Subject], checks: Checks, report: Report
-) -> Compiled:
-    """Report what does not compile, what cannot be launched, arguments that do not fit, parameters that do nothing."""
+) -> set[str]:
+    """Report what does not compile, what cannot be launched, arguments that do not fit, parameters that do nothing.
+
+    Returns:
+        Variants of which nothing can be launched, or whose arguments do not fit: running them shows no more.
+    """
     tasks = [*_reference_tasks(kernel, checks), *(task for one in chosen for task in _tasks(kernel, one))]
     if not tasks:
-        return Compiled()
+        return set()
     with closing(CompilePool(min(checks.jobs or default_jobs(), len(tasks)), paths.cubins())) as pool:
         waits = [pool.submit(task.request) for task in tasks]
         report.observer.phase("compilations", len(waits))
@@ -110,7 +100,7 @@ def check_compiling(
                 tell()
                 results.append((task, patiently(wait, tell)))
         finally:  # what was found is said, whatever ends this
-            misspelt = _check_failures(kernel, results, report)
+            _check_failures(kernel, results, report)
             _check_limits(kernel, results, report)
             unfilled = _check_constants(kernel, results, report)
             for file in dict.fromkeys(one.template for subject in chosen for one in subject.variant.launches):
@@ -121,18 +111,16 @@ def check_compiling(
         calls = [call for task, compilation in results for call in _calls(kernel, task, compilation)]
         unfit = check_signatures(kernel, calls, pool, report)
         running = {task.variant for task, compilation in results if compilation.status is Status.OK}
-        effective = {
-            one.variant.name: check_parameters(kernel, one, pool, report)
-            for one in chosen
-            if one.variant.name in running - misspelt
-        }
+        for one in chosen:
+            if one.variant.name in running:
+                check_parameters(kernel, one, pool, report)
     for subject in chosen:
         _check_constraints(kernel, subject, results, report)
-    return Compiled(({task.variant for task in tasks} - running) | unfit | unfilled, misspelt, effective)
+    return ({task.variant for task in tasks} - running) | unfit | unfilled
 
 
-def _check_failures(kernel: KernelSpec, results: Results, report: Report) -> set[str]:
-    """Report what does not compile, and return the variants whose code uses a name that there is not."""
+def _check_failures(kernel: KernelSpec, results: Results, report: Report) -> None:
+    """Report what does not compile."""
     failures: dict[tuple[Path, int, str], list[_Task]] = defaultdict(list)
     compiling = {task.variant for task, compilation in results if compilation.status is Status.OK}
     slow: list[_Task] = []
@@ -146,9 +134,6 @@ def _check_failures(kernel: KernelSpec, results: Results, report: Report) -> set
         report.note(f"not compiled after {DEADLINE_S:g} s, as in a run: {_first_of(slow)}")
     for (file, line, problem), failed in failures.items():
         report.at(file, line, f"{problem} ({_first_of(failed)})")
-    return {
-        task.variant for (*_, text), failed in failures.items() if _UNDEFINED.search(text) for task in failed
-    }
 
 
 def _first_of(tasks: Sequence[_Task]) -> str:

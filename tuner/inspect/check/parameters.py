@@ -19,7 +19,7 @@ from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.subjects import Subject, alternatives, problems
-from tuner.inspect.check.uses import code_files, report_useless
+from tuner.inspect.check.uses import code_files
 from tuner.kernel.options import written_options
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
@@ -51,7 +51,7 @@ _BY_GPU = re.compile(r"\b(?:__CUDA_ARCH\w*|NV_(?:IF|PROVIDES)\w*|cc)\b")
 _REDEFINED = re.compile(r'^(\S[^:\n]*):(\d+): warning[^\n]*redefinition of macro "(\w+)"', re.MULTILINE)
 
 
-def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, report: Report) -> set[str]:
+def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, report: Report) -> None:
     """Report parameters of a variant that change neither machine code nor launches, and what overrides them.
 
     Args:
@@ -59,12 +59,9 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
         subject: a variant where it can run.
         pool: compiles what is compared.
         report: gets what is found.
-
-    Returns:
-        The parameters that do something.
     """
     if not subject.variant.parameters:
-        return set()
+        return
     files, compared = _files(kernel, subject.variant), _Compared(kernel, pool)
     pairs = _pairs(subject.space)
     launched, here = set[str](), (subject.problem, subject.gpus[0])
@@ -96,11 +93,12 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
                 f" {len(pairs[name])} pairs of configurations"
             )
         else:
-            report_useless(subject.variant, name, report)
+            problem = f"parameter {name} changes neither the code nor a launch of {subject.variant.name}"
+            key = ("variants", subject.variant.name, "parameters", name)
+            report.add(key, problem, "use it, or leave it out: it only wastes trials")
     plain = any(launch.template.suffix != ".j2" for launch in subject.variant.launches)
     for name in filter(partial(_by_option, kernel, subject.variant), pairs if plain else pending):
         report.add(("compile", "options"), f"options define {name}, which is tuned", "leave that out")
-    return (pairs.keys() - pending.keys()) | launched
 
 
 # -- which configurations are compared, and where

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.core import paths
@@ -14,7 +14,6 @@ from tuner.kernel.options import written_options
 from tuner.kernel.render import replaced_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
-from tuner.runtime.expressions import Expression
 from tuner.runtime.launches import OUTPUTS
 
 _INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']+)[\"'])?")
@@ -36,29 +35,13 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
         if tensor.role not in OUTPUTS and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
             report.add(("tensors", tensor.name), problem, "pass it, or leave it out")
-    words = _words(kernel, list(kernel.variants.values()))
+    words = _words(kernel)
     used = {name for expression in kernel.reference.numpy.values() for name in expression.names}
     functions = {tensor.file for tensor in kernel.tensors.values() if tensor.function}
     functions |= {kernel.reference.python.file} if kernel.reference.python is not None else set()
     used |= {word for file in functions if file for word in re.findall(r"\w+", read_source(file))}
     for name in kernel.scalars.keys() - read - used - words if words is not None else ():
         report.add(("scalars", name), f"scalar {name} is used nowhere", "pass it, or leave it out")
-
-
-def check_names(kernel: KernelSpec, variant: VariantSpec, effective: Container[str], report: Report) -> None:
-    """Report parameters of a variant that neither its launches nor its code name.
-
-    Args:
-        kernel: that is checked.
-        variant: whose code has no undefined name, which may stand for a parameter that nothing seems to use.
-        effective: parameters that change what is compiled, wherever their names are.
-        report: gets what is found.
-    """
-    used = {name for expression in _expressions(variant) for name in expression.names} | _given(variant)
-    unused = {name for name in variant.parameters.keys() - used if name not in effective}
-    if unused and (words := _words(kernel, [variant])) is not None:
-        for name in sorted(unused - words):
-            report_useless(variant, name, report)
 
 
 def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:
@@ -73,13 +56,6 @@ def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], re
             report.add((*key, "scratch", scratch.name), problem, "pass it, or leave it out")
 
 
-def report_useless(variant: VariantSpec, name: str, report: Report) -> None:
-    """Report a parameter whose values make no difference."""
-    problem = f"parameter {name} changes neither the code nor a launch of {variant.name}"
-    key = ("variants", variant.name, "parameters", name)
-    report.add(key, problem, "use it, or leave it out: it only wastes trials")
-
-
 def _given(variant: VariantSpec) -> set[str]:
     return {name for launch in variant.launches for name in _arguments(launch)}
 
@@ -90,19 +66,12 @@ def _arguments(launch: LaunchSpec) -> Iterator[str]:
         yield from argument.buffers
 
 
-def _expressions(variant: VariantSpec) -> Iterator[Expression]:
-    """Return all expressions that decide how a variant is launched."""
-    for scratch in variant.scratch:
-        yield from filter(None, (*scratch.shape, scratch.when))
-    for launch in variant.launches:
-        yield from launch.expressions
-
-
-def _words(kernel: KernelSpec, variants: Sequence[VariantSpec]) -> set[str] | None:
-    """Return all words in the code of variants: of their options, templates, entries, and what those include.
+def _words(kernel: KernelSpec) -> set[str] | None:
+    """Return all words in the code of a kernel: of its options, templates, entries, and what those include.
 
     None where includes cannot be told without rendering a template.
     """
+    variants = kernel.variants.values()
     options = (option for variant in variants for option in written_options(kernel, variant.name))
     words = set(re.findall(r"\w+", " ".join(options)))
     for launch in (launch for variant in variants for launch in variant.launches):
