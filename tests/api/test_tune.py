@@ -122,6 +122,7 @@ def test_a_kernel_by_name(tune: Tune) -> None:
             ["shapes has (100, 50) for x, and its shape is (50, 100)"],
         ),
         ({"trials": 0}, ["trials is 0"]),
+        ({"trails": 9}, ["tune has no argument 'trails'", "did you mean trials?"]),
         ({"kernel": 5}, ["kernel is 5", "source text"]),
         ({"mode": "hot"}, ["mode is 'hot'", "cold"]),
         ({"device": 0}, ["device is 0", "device='cuda:0'"]),

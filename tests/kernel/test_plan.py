@@ -163,7 +163,7 @@ def test_what_needs_hopper(tmp_path: Path, launch: str) -> None:
     ("change", "said"),
     [
         ((GRID, '"n // 5000"'), "whole number from 1 up"),
-        ((GRID, '"n / 3"'), "whole number"),
+        ((GRID, '"n / 3"'), r"whole number from 1 up: ceil_div\(n, d\) rounds up"),
         ((GRID, '"1e999"'), "whole number"),
         ((GRID, '"0 * 1e999"'), "no value"),
         ((GRID, "\"'many'\""), "whole number"),

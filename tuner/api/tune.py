@@ -315,6 +315,7 @@ def tune(
     run = {name: how.pop(name) for name in list(how) if name in RunHow.__annotations__}  # type: ignore[misc]
     given = {"args": args, "params": params, "grid": grid, "block": block, "where": where}
     given |= {"outputs": outputs, "sizes": sizes, "shapes": shapes, **how}
+    require(how, [*dict.fromkeys((*OF_SOURCES, *OF_FILES, *LOOKS))], "tune has no argument {!r}")
     what = {name: value for name, value in given.items() if value is not None}
     if not isinstance(reference, str) or reference != "default":
         what["reference"] = reference

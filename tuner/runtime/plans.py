@@ -275,7 +275,9 @@ class PlanMaker:
             or value < minimum
             or (isinstance(value, float) and value > MAX_INTEGER)
         ):
-            raise KernelError(_said(expression, what, value), f"it must be a whole number from {minimum} up")
+            divided = ": ceil_div(n, d) rounds up, // down" if isinstance(value, float) else ""
+            remedy = f"it must be a whole number from {minimum} up{divided}"
+            raise KernelError(_said(expression, what, value), remedy)
         return int(value)
 
 
