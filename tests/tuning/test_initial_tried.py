@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 
 from tests.faults.compiling_device import CompilingDevice
@@ -13,13 +12,11 @@ from tests.faults.kernels import configuration
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.initial_tables import with_initial
 from tests.sessions import request_of
-from tuner.cli.commands.run import run as run_command
 from tuner.core.errors import Interrupted
 from tuner.core.model import Configuration, Measurement, Status
 from tuner.database.database import Database
 from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import summary
-from tuner.search.initial import CHOICES
 from tuner.tuning.history import RETRIED as MOST_BEFORE
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result
@@ -79,12 +76,6 @@ def test_the_summary_says_where_they_come_from(database: Database, kernel: Kerne
     assert "initial    2 from scale.toml; none of them worked" in summary(
         result, Path("tuning.db"), full=True
     )
-
-
-def test_the_command_line_offers_what_there_is() -> None:
-    (option,) = (one for one in run_command.params if one.name == "initial")
-    assert isinstance(option.type, click.Choice)
-    assert tuple(option.type.choices) == CHOICES
 
 
 def test_a_narrowed_space_leaves_them_out(database: Database, kernel: KernelSpec) -> None:

@@ -23,7 +23,6 @@ from tuner.devices.local import LocalDevice
 from tuner.devices.started import has_gpu
 from tuner.inspect.tools.nvidia import NCU, SANITIZER, ToolMissingError, find
 from tuner.report.tables import say, show_json, show_text
-from tuner.search import matmul_heuristics
 
 
 def doctor(asked: DoctorArguments) -> None:
@@ -78,7 +77,6 @@ def examine(*, calibrate: bool = False) -> list[Diagnosis]:
         *diagnoses,
         *([_fit(compiler, gpu)] if compiler and gpu else []),
         _headers(),
-        _heuristics(),
         _sqlite(),
         _cache(),
         *_tools(),
@@ -154,16 +152,6 @@ def _headers() -> Diagnosis:
             "pip install nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl, or set CUDA_HOME to a CUDA toolkit",
         )
     return _ok("headers", where)
-
-
-def _heuristics() -> Diagnosis:
-    if matmul_heuristics.installed():
-        return _ok("heuristics", matmul_heuristics.source())
-    return _note(
-        "heuristics",
-        f"{matmul_heuristics.PACKAGE} is not installed; searches for matrix products start without its proposals",
-        "in the checkout: pip install '.[heuristics]'",
-    )
 
 
 def _sqlite() -> Diagnosis:

@@ -41,7 +41,6 @@ from tuner.report.result_record import result_as_json
 from tuner.report.run_plot import plot_run
 from tuner.report.summary import best_so_far, summary, why_nothing
 from tuner.report.tables import say, show_json
-from tuner.search import initial as initial_configurations
 from tuner.tuning import session
 from tuner.tuning.accuracy import Best
 from tuner.tuning.history import sources_of
@@ -72,7 +71,6 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
     # These refuse what is not there, before a device says anything.
     narrow(kernel, options.variants, options.fixed)
     sources = sources_of(asked.learn_from, kernel, options.sampler)
-    initial_configurations.refuse(kernel, options.initial)
     model, devices = "", list[str]()
     request = Request(kernel, listed[0].choices[0], options)
     failed = False

@@ -319,7 +319,7 @@ class RunOptions:
     rules: tuple[str, ...] = ()
     """Rules of thumb that have narrowed the kernel."""
     initial: str = "auto"
-    """Where the initial configurations come from: one of ``tuner.search.initial.CHOICES``."""
+    """``none`` leaves out the initial configurations of the kernel's file."""
     max_error: float | None = None
     """How far from the true result an output may be, as the norm of the difference over the norm."""
     truth: Problem | None = None

@@ -195,7 +195,7 @@ class _Observer(Observer[State]):
         """Begin to compile what is tried first, and wait until the device is this run's."""
         first: list[Configuration] = []
         if self._device.compilers and self._task.going_on is None:
-            first = list(dict.fromkeys([state.space.default, *state.initial.sources]))
+            first = list(dict.fromkeys([state.space.default, *state.initial]))
         for configuration in first:
             self._device.compile(configuration)
         lines = tuple(heading(state, state.run.calibration.notes if state.run.calibration else ()))

@@ -71,7 +71,7 @@ def _computed_by(
     variant = VariantSpec(CANDIDATE, "", None, {}, (), (), launches, call=call)
     return replace(
         task, file=file, task=task, candidate=text, variants={CANDIDATE: variant}, ladder=(), initial=(),
-        matmul=None, costs={},
+        costs={},
     )  # fmt: skip
 
 

@@ -38,11 +38,11 @@ from tuner.runtime.entries import TensorEntry
 
 TABLES = (
     "kernel", "problem", "tensors", "scalars", "reference", "definitions", "work", "baselines", "compile", "variants",
-    "ladder", "initial", "heuristics", "costs", "judge",
+    "ladder", "initial", "costs", "judge",
 )  # fmt: skip
 SOURCES = (".cu", ".cuh", ".j2", ".cpp", ".h", ".hpp", ".py")
 """Endings of files that a user may take for a kernel file."""
-WITHOUT_RESULTS = ("baselines", "ladder", "initial", "heuristics", "costs", "judge")
+WITHOUT_RESULTS = ("baselines", "ladder", "initial", "costs", "judge")
 """Tables that change no result, and are left out of the digest: results from before and after an edit are
 compatible."""
 
@@ -121,7 +121,7 @@ def kernel_of(file: KernelFile) -> KernelSpec:
         inner = replace(names, extra=frozenset(variant.parameters))
         check_names(top.table("compile"), compile_options, folder, inner)
     check_definitions(top, names, loops.union(*(variant.parameters for variant in variants.values())))
-    initial, matmul, costs = read_first_tried(top, file.initial, names, variants)
+    initial, costs = read_first_tried(top, file.initial, names, variants)
     kernel = KernelSpec(
         name=name,
         summary=summary,
@@ -143,7 +143,6 @@ def kernel_of(file: KernelFile) -> KernelSpec:
         ladder=read_ladder(top, names, variants),
         initial=initial,
         costs=costs,
-        matmul=matmul,
         definitions=_written(data, file.initial),
         judge=_judge(top.table("judge"), problem.presets),
     )
@@ -176,7 +175,7 @@ def variants_of(path: Path, task: KernelSpec) -> KernelSpec:
         options, include = _compile(top.table("compile"), path.parent)
     return replace(
         task, file=path, task=task, variants=read_variants(top, path.parent, names), compile_options=options,
-        include=include, ladder=(), initial=(), matmul=None, costs={},
+        include=include, ladder=(), initial=(), costs={},
     )  # fmt: skip
 
 

@@ -148,7 +148,6 @@ class KernelSpec:
     """The optimisation steps that the file names; see :attr:`steps`."""
     initial: tuple[InitialSpec, ...] = ()
     """Configurations that a search tries first."""
-    matmul: MatmulSpec | None = None
     """For matrix products: how a library's proposals become initial configurations, too."""
     costs: Mapping[str, tuple[Expression, ...]] = field(default_factory=dict)
     """Summands of which the times of a variant's configurations are sums: ``tune portfolio`` finds the factors."""
@@ -354,32 +353,6 @@ class InitialSpec:
     doc: str = ""
     file: str = ""
     """Name of the file that it stands in."""
-
-
-@dataclass(frozen=True)
-class ProposalSpec:
-    """How a library's proposal for a matrix product becomes a configuration of a variant."""
-
-    variant: str
-    parameters: Mapping[str, Value | Expression]
-    """Values, or expressions over the problem, the device's limits and the proposal, the most important first: the
-    nearest valid configuration gives up the last ones first."""
-    when: Expression | None = None
-
-
-@dataclass(frozen=True)
-class MatmulSpec:
-    """How a kernel is a matrix product, and how proposals for one become its configurations."""
-
-    sizes: Mapping[str, Expression]
-    """``m``, ``n`` and ``k`` of C[m, n] = A[m, k] B[k, n], each row-major unless it is transposed."""
-    transposed: Mapping[str, Expression]
-    """Whether ``a`` and ``b`` are."""
-    dtypes: Mapping[str, str]
-    """Role or dtype of ``input``, ``accumulate`` and ``output``."""
-    into: tuple[ProposalSpec, ...]
-    """The first whose ``when`` is true for a proposal takes it."""
-    when: Expression | None = None
 
 
 def evaluated(given: Value | Expression, names: Mapping[str, Any]) -> Any:

@@ -199,7 +199,7 @@ def _initial(state: State, winner: Trial) -> str:
         text += f"; the best of them {tables.duration(min(times))}"
     elif trials:
         text += "; none of them worked"
-    return "; ".join(filter(None, (text, *map(printable, state.initial.notes))))
+    return text
 
 
 def _occupied(result: Result) -> str:

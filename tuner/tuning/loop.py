@@ -123,7 +123,7 @@ class SearchLoop:
         if not self.run.options.from_scratch:
             sampler.begin_with(teach_earlier_runs(self.study, self.store, self.state, self._first))
         self.state.taught = teach_other_tasks(self.study, self.run, self.state.lessons)
-        sampler.begin_with(self.state.initial.sources)
+        sampler.begin_with(self.state.initial)
         if resumed:
             self._recall(left)
 

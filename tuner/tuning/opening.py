@@ -9,15 +9,15 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.core.errors import TooInaccurateError, TunerError, UsageError
-from tuner.core.model import Run
+from tuner.core.model import Configuration, Gpu, Problem, Run
 from tuner.core.version import __version__
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.initial import settle
 from tuner.kernel.roofline import ceiling_of, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Expecting, SpaceSampler, Transferring
-from tuner.search.initial import gather, refuse
 from tuner.search.samplers import canonical_name, find_sampler
 from tuner.search.stopping import StoppingCriterion
 from tuner.search.study import Search
@@ -54,7 +54,6 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     else:
         (run, why), mark = new_run(request, device), None
     options = run.options
-    refuse(kernel, options.initial)
     prepared = _preparing(device, kernel, problem, options.seed, run.conditions, options.truth)
     with device.phases.phase("space"):
         space = SearchSpace.from_kernel(kernel, problem, device.gpu, options.variants, options.fixed)
@@ -70,8 +69,8 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     if (candidates := device.restrict(space).including([*known, *winners])) is not space:
         space, sampler = candidates, _sampler(run, candidates)
     with device.phases.phase("initial configurations"):
-        initial = gather(kernel, problem, device.gpu, space, options.initial, recorded=device.recorded)
-    device.compile_ahead(kernel, problem, [*initial.sources])
+        initial = {} if options.initial == "none" else _initial(kernel, problem, device.gpu, space)
+    device.compile_ahead(kernel, problem, [*initial])
     prepared()
     _refuse_inaccurate(run, device)
     if not request.resume:
@@ -85,6 +84,13 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
         state.known_winners = {one: wins for one, wins in known.items() if space.contains(one)}
     criterion = StoppingCriterion(device.noise_floor) if options.stop_early else None
     return state, Search(space, sampler, criterion)
+
+
+def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -> dict[Configuration, str]:
+    """Return the initial configurations of the kernel's file that are in the space, each with the file that has it."""
+    settled = settle(kernel, problem, gpu, space.contains)
+    files = {one.configuration: one.spec.file or kernel.file.name for one in settled}
+    return {configuration: file for configuration, file in files.items() if configuration is not None}
 
 
 def _preparing(device: Device, *problem: Any) -> Callable[[], None]:

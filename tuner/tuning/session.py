@@ -140,7 +140,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
     incumbent = next((trial for trial in reversed(trials) if trial.configuration == before), None)
     best_ns = state.incumbent.time_ns if state.incumbent else None
     margin, known = run.options.margin or 0.0, state.known_winners
-    order = simplicity(kernel, state.space.default, tuple(state.initial.sources) if margin else ())
+    order = simplicity(kernel, state.space.default, tuple(state.initial) if margin else ())
     prefer = preference(order, known) if margin else order
     race = FinalRace(
         loop.device,
@@ -152,7 +152,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         incumbent,
         run.options.max_error,
         warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
-        initial=state.initial.sources,
+        initial=state.initial,
         known_winners=known,
         prefer=alike if run.foreign else prefer,  # no card has to agree on those
         margin=margin,
@@ -187,5 +187,4 @@ def _stats(loop: SearchLoop) -> dict[str, Any]:
             source: [trial.number for trial in trials] for source, trials in state.initial_trials.items()
         },
         "mark": dataclasses.asdict(state.mark) if state.mark else None,
-        "seed_notes": list(state.initial.notes),
     }

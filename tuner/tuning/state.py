@@ -15,7 +15,6 @@ from tuner.database.records import RESERVATIONS, KnownTrial, Mark, Metrics, Warm
 from tuner.devices.base import Device
 from tuner.kernel.roofline import Ceiling, Roof, roof_under
 from tuner.kernel.space import SearchSpace
-from tuner.search.initial import Initial
 from tuner.search.stopping import Stopped
 from tuner.search.translation import Results
 from tuner.tuning.confirmation import Confirmation
@@ -138,8 +137,8 @@ class State:
     """Then the share of the best time that the next configuration was expected to save; None where nothing says so."""
     finish_s: float = 0.0
     """What race and confirmation may take after the search, roughly."""
-    initial: Initial = field(default_factory=Initial)
-    """Initial configurations, and where they come from."""
+    initial: Mapping[Configuration, str] = field(default_factory=dict)
+    """Initial configurations, each with the file that has it, in the order in which they are tried."""
 
     def __post_init__(self) -> None:
         self.roof = roof_under(self.roof, self.run.conditions.mode)
@@ -191,9 +190,9 @@ class State:
     @property
     def initial_trials(self) -> dict[str, list[Trial]]:
         """The trials of the initial configurations, by where these came from."""
-        by_source: dict[str, list[Trial]] = {source: [] for source in self.initial.sources.values()}
+        by_source: dict[str, list[Trial]] = {source: [] for source in self.initial.values()}
         first = {trial.configuration: trial for trial in reversed(self.trials)}
-        for configuration, source in self.initial.sources.items():
+        for configuration, source in self.initial.items():
             if configuration in first:
                 by_source[source].append(first[configuration])
         return by_source

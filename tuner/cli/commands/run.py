@@ -108,8 +108,8 @@ class RunArguments:
     initial: str = shared.shown(
         "--initial",
         default="auto",
-        type=click.Choice(["auto", "none", "kernel", "heuristics", "all"]),
-        help="Configurations to try first: those of the kernel's file, those of matmul heuristics, or all.",
+        type=click.Choice(["auto", "none"]),
+        help="Try the initial configurations of the kernel's file first, or not.",
     )
     db: Path = shared.database()
     jobs: int | None = shared.jobs()

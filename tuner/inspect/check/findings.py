@@ -101,7 +101,7 @@ def shown_path(file: Path) -> Path:
 
 MOST_ERRORS = 20
 """Errors looked for: each costs another reading of the file."""
-REMOVABLE = ("variants", "ladder", "initial", "baselines", "heuristics", "costs")
+REMOVABLE = ("variants", "ladder", "initial", "baselines", "costs")
 """Tables without whose parts the rest of a file still makes sense."""
 
 
@@ -166,6 +166,6 @@ def _without(file: KernelFile, problem: str) -> KernelFile | None:
     data["variants"] = {one: table for one, table in data["variants"].items() if one not in removed}
     if not data["variants"] or len(data["variants"]) == len(file.data["variants"]):
         return None
-    for other in ("ladder", "initial", "heuristics"):
+    for other in ("ladder", "initial"):
         data.pop(other, None)
     return replace(file, data=data, initial=None)

@@ -1,5 +1,4 @@
-"""Read the configurations that a search tries first, ``[[initial]]`` and ``[heuristics]``, and ``[costs]`` and
-``[[ladder]]``.
+"""Read the configurations that a search tries first, ``[[initial]]``, and ``[costs]`` and ``[[ladder]]``.
 
 They stand in the kernel's file; all but the ladder may have one of their own, with definitions of their own.
 """
@@ -15,7 +14,7 @@ from typing import Any
 from tuner.core.errors import suggestion
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.spec import InitialSpec, MatmulSpec, ProposalSpec, StepSpec
+from tuner.kernel.spec import InitialSpec, StepSpec
 from tuner.kernel.toml.file import KernelFile
 from tuner.kernel.toml.problem import element_text
 from tuner.kernel.toml.table import (
@@ -23,7 +22,6 @@ from tuner.kernel.toml.table import (
     Table,
     check_definitions,
     checked,
-    dtype,
     optional,
     read_definitions,
     unique,
@@ -33,15 +31,9 @@ from tuner.kernel.variant_spec import VariantSpec, index_of
 
 MAX_CHOICES = 256
 """Combinations among which an initial configuration is chosen: each is evaluated when a run begins."""
-PROPOSAL_NAMES = (
-    "cta_m", "cta_n", "cta_k", "warp_m", "warp_n", "warp_k", "load_stages", "cluster_size_m",
-    "cluster_size_n", "parts_of_k", "grid_swizzle", "column_order",
-)  # fmt: skip
-"""A library's proposal for a matrix product, as names in the expressions of ``[heuristics.matmul]``."""
 
-
-FirstTried = tuple[tuple[InitialSpec, ...], MatmulSpec | None, Mapping[str, tuple[Expression, ...]]]
-"""The initial configurations, what makes proposals such, and the costs."""
+FirstTried = tuple[tuple[InitialSpec, ...], Mapping[str, tuple[Expression, ...]]]
+"""The initial configurations, and the costs."""
 
 
 def read_first_tried(
@@ -58,16 +50,15 @@ def read_first_tried(
     if file is None:
         return _tables(top, names, variants)
     top.get("initial", str)
-    for table in ("heuristics", "costs"):
-        if top.has(table):
-            top.fail(f"{table} is beside initial = {file.path.name!r}", f"put it into {file.path.name}")
+    if top.has("costs"):
+        top.fail(f"costs is beside initial = {file.path.name!r}", f"put it into {file.path.name}")
     own = Table(file.data, file.path.name)
-    own.only("definitions", "initial", "heuristics", "costs")
+    own.only("definitions", "initial", "costs")
     parameters = {name for variant in variants.values() for name in variant.parameters}
     definitions = own.table("definitions")
-    unique(definitions, definitions.data, {*parameters, *PROPOSAL_NAMES})
+    unique(definitions, definitions.data, parameters)
     names = read_definitions(own, names)
-    check_definitions(own, names, {*parameters, *PROPOSAL_NAMES})
+    check_definitions(own, names, parameters)
     return own.done(_tables(own, names, variants))
 
 
@@ -77,7 +68,7 @@ def _tables(table: Table, names: Names, variants: Mapping[str, VariantSpec]) -> 
         for each in table.tables("initial")
         for one, given in _by_variant(each, variants)
     )
-    return initial, _read_matmul(table, names, variants), _read_costs(table, names, variants)
+    return initial, _read_costs(table, names, variants)
 
 
 def _read_costs(
@@ -169,45 +160,6 @@ def _choices(table: Table, name: str, given: list[Any], variant: VariantSpec) ->
     if not given:
         table.fail(f"parameters.{name} is empty", "name values, or leave it out")
     return tuple(_value(table, name, item, variant) for item in given)
-
-
-def _read_matmul(top: Table, names: Names, variants: Mapping[str, VariantSpec]) -> MatmulSpec | None:
-    """Return ``[heuristics.matmul]``; None if it is absent."""
-    outer = top.table("heuristics")
-    table = outer.table("matmul")
-    outer.done(None)
-    if "matmul" not in outer.data:
-        return None
-    for name in PROPOSAL_NAMES:
-        if name in names.usable | names.definitions.keys():
-            table.fail(f"{name!r} is a name in proposals", "rename it in this kernel")
-    sizes, transposed, dtypes = table.table("sizes"), table.table("transposed"), table.table("dtypes")
-    matmul = MatmulSpec(
-        {name: checked(sizes, name, str(sizes.get(name, (str, int))), names) for name in ("m", "n", "k")},
-        {name: checked(transposed, name, str(transposed.get(name, str, "0")), names) for name in ("a", "b")},
-        {name: dtype(dtypes, names.dtypes, name) for name in ("input", "accumulate", "output")},
-        tuple(
-            _proposal(into, given, names, variants)
-            for tables in table.tables("into")
-            for into, given in _by_variant(tables, variants)
-        ),
-        optional(table, "when", names),
-    )
-    for part in (sizes, transposed, dtypes, table):
-        part.done(matmul)
-    if not matmul.into:
-        table.fail("it names no variant", "add [[heuristics.matmul.into]]")
-    return matmul
-
-
-def _proposal(
-    table: Table, given: Mapping[str, Any], names: Names, variants: Mapping[str, VariantSpec]
-) -> ProposalSpec:
-    table.get("parameters", (dict, list))
-    variant = named_variant(table, variants)
-    usable = replace(names, extra=frozenset(PROPOSAL_NAMES))
-    parameters = {name: _setting(table, name, item, variant, usable) for name, item in given.items()}
-    return table.done(ProposalSpec(variant.name, parameters, optional(table, "when", usable)))
 
 
 def _setting(table: Table, name: str, given: Any, variant: VariantSpec, names: Names) -> Value | Expression:
