@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from tests.commands import said_by
 from tests.faults.command_line import trials_in
-from tests.stored import CALIBRATION, GPU, PROBLEM, filled, make_run
+from tests.stored import CALIBRATION, GPU, filled, make_run
 from tuner.cli.commands.results import db
 from tuner.cli.jobs import TuningJob, shard_of
 from tuner.core.errors import DatabaseError, UsageError
@@ -147,27 +147,6 @@ def test_merging_what_fits_together_says_nothing_of_cards(tmp_path: Path) -> Non
     lines = call("merge", str(tmp_path / "c.db"), *into)
     assert len(lines) == 2
     assert "GPU-2 (1 run) 1.002" in lines[1] and "beyond" not in lines[1]
-
-
-def test_cards_are_compared_by_the_defaults_of_the_problems_that_they_share(tmp_path: Path) -> None:
-    path = tmp_path / "all.db"
-    for card, offset in (("GPU-1", 1.0), ("GPU-2", 1.02)):
-        for number in range(3):
-            problem = replace(PROBLEM, sizes={**PROBLEM.sizes, "m": 1024 * (number + 1)})
-            run = make_run(f"{card[-1]}{number}" * 16, problem, replace(GPU, uuid=card))
-            trial = filled(path, run)[0]
-            with Database.open(path) as database:
-                stored = database.winners().rows[-1].winner
-                changed = replace(
-                    stored, trial_id=trial.id or 0, default_trial_id=trial.id, default_time_ns=1e3 * offset
-                )
-                database.record_winner(run.id, changed)
-    filled(tmp_path / "one.db")
-    lines = call("merge", str(tmp_path / "one.db"), "--into", str(path))
-    assert any(
-        "of 3 problems tuned on both, the default takes 1.020 times as long on GPU-2" in line
-        for line in lines
-    ), lines
 
 
 def test_several_that_are_missing_leave_no_database(tmp_path: Path) -> None:

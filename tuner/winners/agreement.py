@@ -14,11 +14,12 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from statistics import median
 
-from tuner.core.conditions import Conditions
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, Run
 from tuner.core.stats import equivalence_margin
@@ -199,33 +200,6 @@ def _of_race(record: object, configuration: Configuration, time_ns: float, speed
 REFERENCE_NOISE = 0.005
 """Share by which the reference kernel's times may differ without being called different, whatever the noise floor: two
 copies of one kernel, timed in turn, differ by less on a data-centre GPU, and these are timed on different days."""
-FEWEST_SHARED = 3
-"""Problems that two cards must have tuned for their defaults' times to say anything."""
-
-
-@dataclass
-class MeasuredCard:
-    """What runs say of one card."""
-
-    model: str
-    uuid: str
-    runs: int = 0
-    reference_ns: list[float] = field(default_factory=list)
-    noise: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """By conditions."""
-    software: Counter[str] = field(default_factory=Counter)
-    """Driver and NVRTC, with the number of runs."""
-    notes: set[str] = field(default_factory=set)
-
-    @property
-    def time_ns(self) -> float | None:
-        """Time of the reference kernel; None where no run was calibrated."""
-        return median(self.reference_ns) if self.reference_ns else None
-
-    @property
-    def noise_floor(self) -> float:
-        """The largest noise floor of any conditions."""
-        return max((share for shares in self.noise.values() for share in shares), default=0.0)
 
 
 def compare_cards(database: Database) -> list[str]:
@@ -233,98 +207,59 @@ def compare_cards(database: Database) -> list[str]:
 
     A database of one card, one driver and one text of each kernel gives none.
     """
-    runs = measured_runs(database)
-    by_model: dict[str, dict[str, MeasuredCard]] = defaultdict(dict)
+    runs = _measured_runs(database)
+    of_model: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
-        _add(by_model[run.gpu.name].setdefault(run.gpu.uuid, MeasuredCard(run.gpu.name, run.gpu.uuid)), run)
-    lines: list[str] = []
-    for model, cards in sorted(by_model.items()):
-        of_model = sorted(cards.values(), key=lambda card: (-card.runs, card.uuid))
-        lines += _different_cards(model, of_model)
-        lines += _shared_problems(database, of_model) if len(of_model) > 1 else []
-        lines += _different_software(model, of_model)
+        of_model[run.gpu.name].append(run)
+    lines = []
+    for model, own in sorted(of_model.items()):
+        lines += [*_different_cards(model, own), *_different_software(model, own)]
     return lines + _different_kernels(runs)
 
 
-def measured_runs(database: Database) -> list[Run]:
+def _measured_runs(database: Database) -> list[Run]:
     """Return the intact runs of a database that measured on a card."""
     runs = []
     for run_id in database.run_ids():
-        try:
-            run = database.run(run_id)
-        except DatabaseError:  # damaged: tune db check names it
-            continue
-        if not run.replayed:
-            runs.append(run)
-    return runs
+        with suppress(DatabaseError):  # damaged: tune db check names it
+            runs.append(database.run(run_id))
+    return [run for run in runs if not run.replayed]
 
 
-def _add(card: MeasuredCard, run: Run) -> None:
-    card.runs += 1
-    card.software[f"driver {run.gpu.driver or '?'}, NVRTC {run.versions.get('nvrtc', '?')}"] += 1
-    if run.calibration is None:
-        return
-    if run.calibration.reference_ns:
-        card.reference_ns.append(run.calibration.reference_ns)
-    for conditions, share in run.calibration.noise.items():
-        card.noise[conditions].append(share)
-    card.notes.update(run.calibration.notes)
+def _different_cards(model: str, runs: Sequence[Run]) -> list[str]:
+    """Return how the times of the reference kernel differ from card to card; nothing of one card."""
+    of_card: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        of_card[run.gpu.uuid].append(run)
+    first, *others = sorted(of_card.values(), key=lambda own: (-len(own), own[0].gpu.uuid))
+    if not others:
+        return []
+    parts = []
+    for own in (first, *others):
+        time_ns, first_ns = _reference_ns(own), _reference_ns(first)
+        said = "not calibrated"
+        if time_ns and first_ns:
+            noise = [run.calibration.noise.values() for run in (*own, *first) if run.calibration]
+            beyond = abs(time_ns / first_ns - 1) > max(REFERENCE_NOISE, *chain(*noise))
+            said = f"{time_ns / first_ns:.3f}{', beyond the noise' if beyond else ''}"
+        parts.append(f"{_card(own[0])} ({_runs(len(own))}) {said}")
+    return [f"{model}: {len(of_card)} GPUs, the reference kernel's time on each: {'; '.join(parts)}"]
 
 
-def _different_cards(model: str, cards: Sequence[MeasuredCard]) -> list[str]:
-    """Return how the reference kernel's times differ, and what was noted of single cards."""
-    lines = []
-    if len(cards) > 1:
-        first = cards[0]
-        parts = []
-        for card in cards:
-            text = f"{_name(card)} ({_runs(card.runs)})"
-            if card.time_ns and first.time_ns:
-                ratio = card.time_ns / first.time_ns
-                beyond = max(card.noise_floor, first.noise_floor, REFERENCE_NOISE)
-                verdict = "" if abs(ratio - 1) <= beyond else ", beyond the noise"
-                text += f" {ratio:.3f}{verdict}"
-            else:
-                text += " not calibrated"
-            parts.append(text)
-        lines.append(f"{model}: {len(cards)} GPUs, the reference kernel's time on each: {'; '.join(parts)}")
-        noise = [card.noise_floor for card in cards if card.noise_floor]
-        if noise and max(noise) > 2 * min(noise):
-            floors = ", ".join(f"{_name(card)} {100 * card.noise_floor:.2g} %" for card in cards)
-            lines.append(f"{model}: the noise floors differ: {floors}")
-    for card in cards:
-        lines += [f"{model}: {_name(card)}: {note}" for note in sorted(card.notes)]
-    return lines
+def _reference_ns(runs: Sequence[Run]) -> float | None:
+    """Return the time of the reference kernel on a card; None where no run was calibrated."""
+    times = [run.calibration.reference_ns for run in runs if run.calibration and run.calibration.reference_ns]
+    return median(times) if times else None
 
 
-def _shared_problems(database: Database, cards: Sequence[MeasuredCard]) -> list[str]:
-    """Return how much longer the default configurations of shared problems took on each further card."""
-    times: dict[str, dict[tuple[str, Conditions, str], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for stored in database.winners(Filters(gpu=cards[0].model, replayed=False)).rows:
-        run, time_ns = stored.run, stored.winner.default_time_ns
-        if time_ns and run.gpu.name == cards[0].model:
-            times[run.gpu.uuid][run.problem.key, run.conditions, run.kernel_digest].append(time_ns)
-    lines = []
-    first = times[cards[0].uuid]
-    for card in cards[1:]:
-        other = times[card.uuid]
-        ratios = sorted(median(other[key]) / median(first[key]) for key in first.keys() & other.keys())
-        if len(ratios) >= FEWEST_SHARED:
-            lines.append(
-                f"{card.model}: of {len(ratios)} problems tuned on both, the default takes {median(ratios):.3f} times "
-                f"as long on {_name(card)} as on {_name(cards[0])} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
-            )
-    return lines
-
-
-def _different_software(model: str, cards: Iterable[MeasuredCard]) -> list[str]:
-    software: dict[str, list[str]] = defaultdict(list)
-    for card in cards:
-        for text in card.software:
-            software[text].append(_name(card))
+def _different_software(model: str, runs: Iterable[Run]) -> list[str]:
+    software: dict[str, set[str]] = defaultdict(set)
+    for run in runs:
+        text = f"driver {run.gpu.driver or '?'}, NVRTC {run.versions.get('nvrtc', '?')}"
+        software[text].add(_card(run))
     if len(software) < 2:
         return []
-    each = "; ".join(f"{text} on {', '.join(names)}" for text, names in sorted(software.items()))
+    each = "; ".join(f"{text} on {', '.join(sorted(names))}" for text, names in sorted(software.items()))
     return [f"{model}: {each}: other compilers make other code, and their times do not compare"]
 
 
@@ -348,8 +283,8 @@ def _different_kernels(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
-def _name(card: MeasuredCard) -> str:
-    return card.uuid[:12] or "a GPU without a UUID"
+def _card(run: Run) -> str:
+    return run.gpu.uuid[:12] or "a GPU without a UUID"
 
 
 def _runs(count: int) -> str:

@@ -183,7 +183,7 @@ class MergeArguments:
     """Add the runs and benchmarks of the database files OTHER; none is added twice.
 
     Damaged rows are reported and left out. Then differences between the databases are reported: in the GPUs' times of
-    the reference kernel and of default configurations, in driver and compiler, and in the text of a kernel.
+    the reference kernel, in driver and compiler, and in the text of a kernel.
     """
 
     others: tuple[Path, ...] = argument(metavar="OTHER...", nargs=-1, type=shared.FILE)
