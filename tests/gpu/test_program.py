@@ -126,21 +126,6 @@ def test_gradients_go_through_replaced_products(gemm: Operation, faster: None) -
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("compiled", [False, True])
-def test_layers_of_a_model_call_the_operator(gemm: Operation, faster: None, compiled: bool) -> None:
-    torch.compiler.reset()
-    model, x = Layers(), some()
-    wanted = model(x)
-    with tuner.record() as calls:
-        model(x)
-    assert tuner.replace(gemm, calls).linear_layers(model, "graph") == ["up", "down"]
-    program = torch.compile(model, fullgraph=True) if compiled else model
-    graph, y = captured(program, x)
-    graph.replay()
-    close(y, wanted)
-
-
-@torch.no_grad()
 def test_real_times_decide_in_both_modes(gemm: Operation, tmp_path: Path) -> None:
     model, x, file = Layers(), some(), tmp_path / "decisions.json"
     with tuner.record() as calls:

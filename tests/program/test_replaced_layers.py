@@ -54,39 +54,6 @@ def test_a_decision_is_for_one_configuration(times: dict[str, tuple[float, float
     assert file.read_text().count('"replaced": true') == 2
 
 
-@pytest.mark.parametrize("backend", ["", "aot_eager"])
-def test_layers_of_a_model_keep_their_replacement(
-    times: dict[str, tuple[float, float]], backend: str
-) -> None:
-    times |= {UP: (2.0, 1.0), DOWN: (1.0, 2.0)}
-    model, x, gemm = TwoLayers(), torch.randn(2, 5, 64), FakeGemm()
-    wanted, names = model(x), list(model.state_dict())
-    report = tuner.replace(gemm, recorded(model, x))
-    assert report.linear_layers(model, "eager") == ["up"]
-    assert list(model.state_dict()) == names
-    program = torch.compile(model, backend=backend) if backend else model
-    if not backend:
-        before = gemm.calls
-        program(x)
-        program(torch.randn(3, 64))  # rows that nothing was decided for
-        assert gemm.calls == before + 1
-        with torch.enable_grad():
-            (slope,) = torch.autograd.grad(program(x).sum(), [model.up.weight])
-            assert slope.abs().max() > 0
-        with pytest.raises(RuntimeError, match="dtype"):
-            model.up(x.bfloat16())  # as torch refuses it
-    torch.testing.assert_close(program(x), wanted)
-
-
-def test_layers_with_a_bias_or_of_another_layout_stay_torchs(times: dict[str, tuple[float, float]]) -> None:
-    times["gemm"] = (2.0, 1.0)
-    x, weight = torch.randn(10, 64), torch.randn(64, 96)
-    report = tuner.replace(FakeGemm(), recorded(TwoLayers(), x))
-    assert report.linear_layers(TwoLayers(bias=True), "eager") == ["up"]
-    report = tuner.replace(FakeGemm(), recorded(lambda x: x @ weight, x))
-    assert report.linear_layers(TwoLayers(), "eager") == [] and "replaced" in str(report)
-
-
 class FakeOperation:
     """Of a kernel of products: computes by torch, in float64, what it is told, and keeps what it was called with."""
 
@@ -128,11 +95,6 @@ def test_bias_residual_and_batches_are_replaced(times: dict[str, tuple[float, fl
     assert linear.calls == [(*shapes, (32,), {}), (*shapes, (10, 32), {"alpha": 2.0, "beta": 3.0})]
     assert bmm.calls == [((3, 8, 16), (3, 8, 16), {})]  # as it lies in memory
     assert [answer.outcome for answer in answers(report) if answer.calls] == ["replaced"] * 3
-    layers = torch.nn.Sequential(layer)
-    assert report.linear_layers(layers, "eager") == ["0"]
-    linear.calls.clear()
-    torch.testing.assert_close(layers(x), torch.nn.functional.linear(x, layer.weight, layer.bias))
-    assert linear.calls == [(*shapes, (32,), {})]
 
 
 def test_groups_of_rows_are_replaced(times: dict[str, tuple[float, float]]) -> None:
@@ -253,6 +215,5 @@ def test_eager_calls_are_not_intercepted_at_a_loss(
         assert gemm.calls == before + replaced
         assert ("costs more than is gained" in str(report)) is not bool(replaced)
         assert report.predict(10_000.0) == pytest.approx(10_000.0 - 1000.0 * replaced, rel=0.01)
-        assert report.linear_layers(TwoLayers(), "eager") == ["up"]  # which intercepts nothing
     monkeypatch.undo()
     assert 0.0 < tuner.replace(gemm)._passing_on_ns() < 1e6

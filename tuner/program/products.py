@@ -1,10 +1,9 @@
-"""A tuned operation in the place of torch's products: how it is called, what would run, and whether it is faster; as
-linear layers it stays with a model."""
+"""A tuned operation in the place of torch's products: how it is called, what would run, and whether it is faster."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tuner.core.model import canonical_json
 from tuner.core.stats import Verdict, median, paired_ratio, verdict
 from tuner.program.calling import call_tuned, torch_call
 from tuner.program.decisions import Decision
-from tuner.program.kinds import BATCHES, DTYPES, PRODUCT_KERNELS, CallKind, CallMode
+from tuner.program.kinds import BATCHES, PRODUCT_KERNELS, CallKind, CallMode
 from tuner.program.timing import Around, errors, times_in_turn
 from tuner.winners.load import load
 
@@ -186,67 +185,3 @@ def refused(product: TunedProduct, kind: CallKind, mode: CallMode, error: TunerE
     where = (gpu_name(product.device), torch.__version__, kind.problem, str(mode), "")
     what = "no valid configuration: " if isinstance(error, CallError) else ""
     return Decision(*where, False, f"{what}{error.problem}")
-
-
-class TunedLinear(torch.nn.Linear):  # type: ignore[misc]
-    """A linear layer that calls a tuned product for some numbers of rows, and torch for others.
-
-    Attributes:
-        tuned_rows: those numbers.
-        tuned: ``tuned(x, weight, bias)`` is ``x @ weight.T``, with the bias that it has.
-    """
-
-    tuned_rows: frozenset[int]
-    tuned: Callable[[Any, Any, Any], Any]
-
-    def forward(self, x: Any) -> Any:
-        """Return ``x @ weight.T``, with the bias that it has."""
-        if x.numel() // self.in_features in self.tuned_rows and x.dtype == self.weight.dtype:
-            return self.tuned(x, self.weight, self.bias)
-        return super().forward(x)
-
-
-def replace_linear(product: TunedProduct, kinds: Iterable[CallKind], model: Any) -> list[str]:
-    """Turn linear layers of a model into tuned ones, where they are of some kinds; return their names.
-
-    Weights and the names of the state stay as they are.
-
-    Args:
-        product: the tuned one.
-        kinds: which are to be replaced.
-        model: a module.
-    """
-    rows: dict[tuple[int, int, str, str], dict[int, CallKind]] = {}
-    for kind in kinds:
-        sizes = dict(kind.sizes)
-        if dict(kind.options)["layout"] == "nt" and kind.kernel in ("gemm", "linear") and not kind.apart:
-            rows.setdefault((sizes["n"], sizes["k"], kind.dtype, kind.op), {})[sizes["m"]] = kind
-    names = []
-    for name, layer in model.named_modules():
-        if type(layer) is not torch.nn.Linear:
-            continue
-        weight, op = layer.weight, "" if layer.bias is None else "x + bias"
-        wanted = rows.get((*weight.shape, DTYPES.get(weight.dtype, ""), op))
-        if wanted and weight.device.type == product.device and weight.is_contiguous():
-            layer.__class__ = TunedLinear
-            layer.tuned_rows = frozenset(wanted)
-            layer.tuned = _linear(product.of(next(iter(wanted.values()))))
-            names.append(name)
-    return names
-
-
-def _linear(operation: Any) -> Callable[[Any, Any, Any], Any]:
-    """Return the linear function of an operation: torch's custom op where it has one, which compiled code can hold."""
-    as_op = getattr(operation, "torch", None)
-    op = as_op() if as_op is not None else None
-
-    def function(x: Any, weight: Any, bias: Any) -> Any:
-        if op is not None and bias is None:
-            return op.linear(x, weight)
-        more = () if bias is None else (bias,)
-        if op is None and torch.is_grad_enabled() and any(e.requires_grad for e in (x, weight, *more)):
-            return torch.nn.functional.linear(x, weight, bias)  # a plain function has no gradient
-        rows = x.reshape(-1, x.shape[-1])
-        return (op or operation)(rows, weight.t(), *more).view(*x.shape[:-1], weight.shape[0])
-
-    return function

@@ -188,12 +188,6 @@ class Replacement:
             return replace_fields(decision, replaced=False, reason=costs)
         return decision
 
-    def decided(self, mode: CallMode) -> list[CallKind]:
-        """Return the kinds that are faster in a mode."""
-        kinds = [*(kind for kind, _ in self.calls.heaviest()), *self.seen()] if self.calls else self.seen()
-        made = {kind: self._decided.get((kind.problem, mode)) for kind in kinds if kind.is_product}
-        return [kind for kind, decision in made.items() if decision is not None and decision.replaced]
-
     # -- replacing
 
     def install(self) -> None:
@@ -305,18 +299,6 @@ class Replacement:
     def _replaces(self, kind: CallKind, mode: CallMode) -> bool:
         decision = self.decision(kind, mode)
         return decision is not None and decision.replaced
-
-    def linear_layers(self, model: Any, mode: CallMode | str) -> list[str]:
-        """Turn a model's linear layers into tuned ones, where they were decided to be faster; return their names.
-
-        Only this model changes, and nothing has to be installed, or looked at in other calls.
-
-        Args:
-            model: a module, on the device.
-            mode: how it will be called: ``eager`` or ``graph``.
-        """
-        self.decide()
-        return products.replace_linear(self.product, self.decided(CallMode(mode)), model)
 
     # -- what came of it
 
