@@ -38,7 +38,7 @@ def test_a_kernel_is_found(source: str, entry: str) -> None:
         (f"{KERNEL}{KERNEL.replace('float*', 'double*')}", r"'scale' names 2 kernels.* rename them"),
         (
             "template <class T> __global__ void scale(T* x) { *x *= 2; }",
-            "a template is compiled if its arguments are named",
+            "of a template write the arguments, too: NAME<...>",
         ),
     ],
 )

@@ -268,6 +268,8 @@ def test_tensors_are_no_bounds(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize("text", ["x.T", "v + sum(x.T, 1)", "(x * 2).T"])
 def test_an_attribute_for_transposing_is_answered_with_the_function(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"no function 'round'.* or a Python reference \(python = "):
+        ArrayExpression("round(20 * x)")
     with pytest.raises(ExpressionError, match=r"write transpose\(x"):
         ArrayExpression(text)
 

@@ -144,7 +144,7 @@ def test_a_file_says_between_which_numbers_inputs_are(tmp_path: Any) -> None:
     assert between("input") == (-1, 512)
     assert between("int64", '["-2 ** 62", "2**62 + 1"]') == (-(2**62), 2**62 + 1)
     for dtype, init, said in (
-        ("int32", "[1, 0.5]", "init of x: 1 to 0.5 is no range of int32"),
+        ("int32", "[1, 0.5]", "tensors: x: init: uniform: 1 to 0.5 is no range of int32"),
         ("uint8", "[0, 256]", "0 to 256 is no range of uint8"),
         ("uint8", "[1]", "uniform has 1 numbers; write init = { uniform = \\[least, largest\\] }"),
         ("uint8", "[0, 'm']", "unknown name 'm'"),
@@ -152,7 +152,7 @@ def test_a_file_says_between_which_numbers_inputs_are(tmp_path: Any) -> None:
         with pytest.raises(KernelError, match=said):
             between(dtype, init)
     text = ""
-    for init, numbers in (("-inf", -np.inf), ("0.5", 0.5), ("3", 3.0), ("-2e30", np.float32(-2e30))):
+    for init, numbers in (("-inf", -np.inf), ("0.5", 0.5), ("true", 1.0), ("-2e30", np.float32(-2e30))):
         line = given[: given.index("{ uniform")].replace("INPUT", "input") + init + " }"
         text = GOOD.replace('x = { shape = ["n"], dtype = "input" }', line)
         kernel = load_kernel(str(write(tmp_path, text)))
@@ -166,7 +166,8 @@ def test_a_file_says_between_which_numbers_inputs_are(tmp_path: Any) -> None:
     for init, said in (
         ("{ normal = [0, 1] }", "unknown key 'normal'"),
         ("nan", "init is not a number"),
-        ("true", "init = True is not"),
+        ("[1, 2]", 'init is a list; choose from: normal, .*"x.npy"'),
+        ('"data.csv"', "init = 'data.csv'; choose from: normal, .*\"inputs.py:FUNCTION\""),
     ):
         line = given[: given.index("{ uniform")].replace("INPUT", "input") + init + " }"
         with pytest.raises(KernelError, match=said):

@@ -20,7 +20,7 @@ WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "expression with an unknown name": ("x+0.50*(20-x)", "x + z", ("unknown name 'z'", "x, y")),
     "expression of nothing": ("x+0.50*(20-x)", "1", ("uses none of its names",)),
     "expression without names": ('of = ["x", "y"]', "of = []", ("of = []", "name the tensors")),
-    "dtype as C calls it": ('"float32"', '"float"', ("did you mean float32?",)),
+    "dtype as C calls it": ('"float32"', '"unsigned int"', ("did you mean uint32?",)),
     "expression of no tensor": ('of = ["x", "y"]', 'of = ["x", "y", "z"]', ("of names 'z'", "x, y")),
     "expression of an output": ('of = ["x", "y"]', 'of = ["x", "y", "out"]', ("of names 'out'",)),
     "expression of a function": ('of = ["x", "y"]', 'of = ["x", "y", "exp"]', ("the function 'exp'",)),
@@ -103,7 +103,11 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         'entry = "scale<{{ blok_size }}>"',
         ("entry", "unknown name 'blok_size'", "did you mean block_size"),
     ),
-    "size in an entry": ('entry = "scale"', 'entry = "scale<{{ n }}>"', ("entry", "unknown name 'n'")),
+    "size in an entry": (
+        'entry = "scale"',
+        'entry = "scale<{{ n }}>"',
+        ("entry", "the size 'n'", "write problem.n"),
+    ),
     "unknown filter in an entry": (
         'entry = "scale"',
         'entry = "scale<{{ input | ctype }}>"',

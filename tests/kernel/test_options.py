@@ -60,8 +60,9 @@ def test_a_configuration_is_compiled_with_its_options(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ('["-DFACTOR={{ itmes }}"]', "itmes"),
-        ('["--output-file=x"]', "allowed are"),
-        ('["-DFACTOR={{ n }}"]', "unknown name 'n'"),
+        ('["--output-file=x"]', "allowed, each as"),
+        ('["-DONE=1 -DTWO=2"]', "as a text of its own"),
+        ('["-DFACTOR={{ n }}"]', "the size 'n' write problem.n"),
         ('["-DFACTOR={{ items"]', "options has"),
     ],
 )

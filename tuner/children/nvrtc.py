@@ -224,10 +224,11 @@ def _symbol(entry: str, kernels: Collection[str]) -> str:
             f"error: {entry!r} names {len(found)} kernels ({', '.join(found)}); rename them, or write a template's "
             "arguments: NAME<...>"
         )
-    choices = (
-        ", ".join(dict.fromkeys(names.values())) or "none; a template is compiled if its arguments are named"
+    choices = ", ".join(dict.fromkeys(names.values())) or "none"
+    raise SourceRejected(
+        f"error: no kernel named {entry!r} in the source (found: {choices}); "
+        "of a template write the arguments, too: NAME<...>"
     )
-    raise SourceRejected(f"error: no kernel named {entry!r} in the source (found: {choices})")
 
 
 def _read(bindings: Any, program: Any, what: str) -> bytes:

@@ -126,8 +126,12 @@ class Interrupted(TunerError):  # noqa: N818 - an event, not an error
 
 ELSEWHERE = {
     "float": "float32", "fp32": "float32", "f32": "float32", "double": "float64", "fp64": "float64", "f64": "float64",
-    "half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16", "fp8": "float8_e4m3fn",
-    "int": "int32", "long": "int64", "char": "int8", "uchar": "uint8", "complex": "complex64", "out": "output",
+    "half": "float16", "fp16": "float16", "f16": "float16",
+    "bf16": "bfloat16", "fp8": "float8_e4m3fn", "tf32": "float32", "complex": "complex64", "size_t": "uint64",
+    "char": "int8", "short": "int16", "int": "int32", "long": "int64", "long long": "int64", "uchar": "uint8",
+    "ushort": "uint16", "uint": "uint32", "unsigned": "uint32", "ulong": "uint64", "unsigned char": "uint8",
+    "unsigned short": "uint16", "unsigned int": "uint32", "unsigned long long": "uint64",
+    **{f"{kind[0]}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}, "out": "output",
 }  # fmt: skip
 """What names of C and of other programs are here."""
 
@@ -138,8 +142,9 @@ def suggestion(wrong: str, choices: Iterable[str]) -> str:
         return "there is none to choose"
     like = {one.lower(): one for one in reversed(choices) if _like_numbers(wrong, one)}
     meant = ELSEWHERE.get(wrong.lower(), "")
-    close = [meant] if meant in like else difflib.get_close_matches(wrong.lower(), like, n=1)
-    guess = f"did you mean {like[close[0]]}? " if close else ""
+    close = [like[one] for one in difflib.get_close_matches(wrong.lower(), like, n=1)]
+    close = [meant] if meant in choices else close
+    guess = f"did you mean {close[0]}? " if close else ""
     more = f" and {len(choices) - MOST_CHOICES} more" if len(choices) > MOST_CHOICES else ""
     return f"{guess}choose from: {', '.join(choices[:MOST_CHOICES])}{more}"
 

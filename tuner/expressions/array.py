@@ -35,6 +35,8 @@ Array = npt.NDArray[np.float64]
 
 FUNCTION_NAMES = (*elementwise.FUNCTIONS, *FUNCTIONS)
 """All functions."""
+OR_PYTHON = "or a Python reference (python = 'FILE.py:FUNCTION')"
+"""What can do all else."""
 
 
 class ArrayExpression:
@@ -232,13 +234,13 @@ class ArrayExpression:
                 return set().union(*map(self._check_argument, bound.values(), kinds))
             case ast.Call(func=ast.Name(id=name)) if name not in FUNCTION_NAMES:
                 what = f"there is no function {name!r} for the reference {shown(self.text)}"
-                raise ExpressionError(what, suggestion(name, FUNCTION_NAMES))
+                raise ExpressionError(what, f"{suggestion(name, FUNCTION_NAMES)}; {OR_PYTHON}")
         if isinstance(node, ast.Attribute) and node.attr == "T":
             raise self._refusal(node, f"write transpose({ast.unparse(node.value)})")
         raise self._refusal(
             node,
             f"use + - * / @, ** with a number, comparisons, x[1:-1], A if option == 'text' else B, and "
-            f"{', '.join(FUNCTION_NAMES)}; or a Python reference (python = 'FILE.py:FUNCTION')",
+            f"{', '.join(FUNCTION_NAMES)}; {OR_PYTHON}",
         )
 
     def _check_argument(self, node: ast.expr, kind: Takes) -> set[str]:

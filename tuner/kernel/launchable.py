@@ -21,6 +21,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, value_array
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.launch_limits import BLOCK_LIMITS, CLUSTER_LIMITS, GRID_LIMITS
+from tuner.runtime.repeats import MAX_LAUNCHES
 
 
 def unlaunchable(
@@ -85,6 +86,8 @@ def _of_launch(
         for axis, extent, limit in zip("xyz", extents, limits, strict=False):
             yield f"a {what} of more than {limit} {unit} in {axis}", f"({extent.text}) > {limit}"
             yield f"a {what} of no {unit} in {axis}", f"({extent.text}) < 1"
+    counts = [f"max(1, {loop.count.text})" for loop in launch.repeat if not loop.count.names & launch.varying]
+    yield f"more than {MAX_LAUNCHES} launches", f"{' * '.join(counts) or 1} > {MAX_LAUNCHES}"
     threads, shared_bytes = gpu.max_threads_per_block, gpu.shared_bytes_optin
     yield f"a block of more than {threads} threads", f"{threads_of(launch)} > {threads}"
     yield f"more than {shared_bytes} bytes of shared memory", f"({launch.shared_bytes.text}) > {shared_bytes}"

@@ -23,7 +23,10 @@ ALLOWED = (
     "Ofast-compile", "split-compile", "define-macro", "undefine-macro",
 )  # fmt: skip
 """NVRTC's options that change only the code; others write files, or change the target."""
-REMEDY = f"allowed are -DNAME=VALUE, -UNAME, {', '.join(ALLOWED)}"
+REMEDY = (
+    f"allowed, each as a text of its own, are -DNAME=VALUE, -UNAME, {', '.join(ALLOWED)}; "
+    "folders of headers are in [compile] include; others are not needed"
+)
 
 
 def read_options(table: Table) -> tuple[str, ...]:
@@ -53,6 +56,8 @@ def check_template(table: Table, where: str, text: str, example: str, folder: Pa
     except KernelError as error:
         table.fail(f"{where}: {error}", f"write {example}")
     for name in sorted(unknown):
+        if name in names.sizes:
+            table.fail(f"{where} uses the size {name!r}", f"write problem.{name}")
         table.require(name, sorted(usable), f"{where} uses unknown name {name!r}")
 
 
@@ -95,4 +100,8 @@ def _rendered(kernel: KernelSpec, option: str, names: Mapping[str, Any]) -> str:
 
 def _is_allowed(option: str) -> bool:
     name = re.match(r"-{1,2}([A-Za-z][A-Za-z_-]*)", option)
-    return name is not None and (name[1] in ALLOWED or option.startswith(("-D", "-U")))
+    return (
+        name is not None
+        and (name[1] in ALLOWED or option.startswith(("-D", "-U")))
+        and not re.search(r"\s-[DU]\w", option)
+    )

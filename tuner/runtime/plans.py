@@ -200,11 +200,13 @@ class PlanMaker:
             else math.isfinite(rounded(float(low), dtype))
         )
         if not least <= low <= high <= most or not numbers or not math.isfinite(rounded(float(high), dtype)):
-            form = "range = [first, step] }, all" if steps else "uniform = [least, largest] }, both"
-            raise KernelError(
-                f"init of {item.name}: {low} to {high} is no range of {dtype}",
-                f"write init = {{ {form} numbers of its dtype",
+            where, form = (
+                item.between[0].where or f"init of {item.name}",
+                "uniform = [least, largest] }, both",
             )
+            form = "range = [first, step] }, all" if steps else form
+            what = f"{low} is no number" if low == high else f"{low} to {high} is no range"
+            raise KernelError(f"{where}: {what} of {dtype}", f"write init = {{ {form} numbers of its dtype")
         return (int(first), int(second)) if whole else (first, second)
 
     def _argument(self, argument: ArgumentEntry) -> Argument:

@@ -129,7 +129,10 @@ def test_a_tensor_that_is_larger_than_its_variable_is_not_copied(
 @pytest.mark.parametrize(
     ("constants", "said"),
     [
-        ('constants.weights = "n"', "weights = 'n' is no input; choose from: w, x"),
+        (
+            'constants.weights = "n"',
+            "weights = 'n' is no input; choose from: w, x; of a number make an input",
+        ),
         ('constants.weights = "y"', "weights = 'y' is no input"),
         ('constants."weights[0]" = "w"', "'weights[0]' is no variable"),
         ("constants.weights = 3", "weights = 3 is not text"),

@@ -81,6 +81,9 @@ WRONG = {
     "after #undef": ({"before": "#undef factor\n#define factor 2\n"}, "twice.cu:1: factor is undefined here"),
     "as a constant": ({"before": "#undef factor\nconstexpr int factor = 2;\n"}, "twice.cu:1: factor is undefined"),
     "a block": ({"before": "#define block 128\n"}, "twice.cu:1: block is defined again"),
+    "a block after #undef": (
+        {"before": "#undef block\n#define block 128\n"}, "twice.cu:1: block is undefined here",
+    ),
     "an option": ({"options": '"-Dfactor=2"'}, "twice.toml:8: options define factor"),
     "no option": ({"options": '"-Ufactor"'}, "twice.toml:8: options define factor"),
     "a local variable": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.inspect.check.planted import PLANTED, findings
@@ -77,6 +78,21 @@ def test_each_dtype_is_compared_as_what_it_is(
     status, lines = findings(capsys, str(file), "--cc", "90")
     assert status == 1 and len(lines) == 1, lines
     assert " wrong, at n=" in lines[0] and "as wrong block_size=64" in lines[0]
+
+
+def test_golden_files_are_compared_at_their_size(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = written(tmp_path, "int64", "right")
+    text = file.read_text().replace('numpy = "3 * x - 1"', 'golden.y = "y.npy"')
+    file.write_text(
+        text.replace('dtype = "input" }', 'dtype = "input", init = { range = ["2**60", 1] } }', 1)
+    )
+    golden = 3 * (np.arange(300) + 2**60) - 1
+    np.save(tmp_path / "y.npy", golden)
+    assert findings(capsys, str(file), "--cc", "90") == (0, [])
+    golden[299] += 1
+    np.save(tmp_path / "y.npy", golden)
+    status, (line,) = findings(capsys, str(file), "--cc", "90")
+    assert status == 1 and "y[299] is" in line and "at n=300" in line
 
 
 def test_pairs_and_fours_of_float8_round_as_on_a_gpu(

@@ -17,7 +17,7 @@ from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.check.uses import code_files
 from tuner.inspect.emulator.host import COMPILER, machine
-from tuner.kernel.contents import Content
+from tuner.kernel.contents import Content, is_random
 from tuner.kernel.edge_sizes import admitted_problems, halved, tile_edge_problems, whole_problems
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
 from tuner.kernel.render import number_defines
@@ -78,6 +78,12 @@ def check_on_host(
             own = list(_runs(kernel, subject, folder / subject.variant.name))
             if subject.configurations and not own:
                 report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
+            elif own and kernel.reference.golden and not kernel.reference.any_size:
+                why = _no_golden(kernel, subject.problem, gpu, subject.configurations[0])
+                at = (
+                    f"not compared with golden files: {why}" if why else f"compared at {subject.problem} only"
+                )
+                report.note(f"on the CPU, results of {subject.variant.name} are {at}")
             runs += own
         reported: set[Key] = set()
         left_out: dict[str, str] = {}
@@ -124,6 +130,8 @@ def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[Run]:
                 problems += [problem for problem in whole if problem not in problems][
                     : OF_OTHERS if number else WHOLE
                 ]
+                if not _no_golden(kernel, subject.problem, one, configuration):
+                    problems = [subject.problem, *(case for case in problems if case != subject.problem)]
                 wanted = len(problems)
                 problems += [problem for problem in small if problem not in problems][:SPARE]
                 less = [halved(max(problems, key=elements_of), share) for share in SHARES]
@@ -163,6 +171,15 @@ def problems_on_host(
         own = _is_small(kernel, problem, gpu, configuration, OWN) and fits(problem)
         small = [problem] if own else []
     return small, whole_problems(problem, configuration, usable, kernel)
+
+
+def _no_golden(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:
+    """Return why results for a problem are not compared with golden files; empty if they are."""
+    if not kernel.reference.golden:
+        return "there are none"
+    if any(map(is_random, tensors_of(kernel, problem, gpu))):
+        return 'inputs are random; give those of the files by init = "x.npy"'
+    return "" if _is_small(kernel, problem, gpu, configuration, OWN) else "too much work for a CPU"
 
 
 def _no_run(kernel: KernelSpec, subject: Subject) -> str:

@@ -13,8 +13,9 @@ from msgspec import structs
 
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
+from tuner.inspect.check.subjects import problems
 from tuner.inspect.emulator.host import HostArray
-from tuner.kernel.contents import drawn, is_given, not_varied
+from tuner.kernel.contents import drawn, is_given, is_random, not_varied
 from tuner.kernel.given import Given
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.python_reference import expected_on_host
@@ -68,6 +69,9 @@ class HostData:
         self._given = Given(self.tensors, self._numbers, 0, GIVEN_S)
         self._initial: Mapping[str, npt.NDArray[Any]] = {**numbers, **self._given.again(numbers, {})}
         self._fixed = {name: self._initial[name] for name in self._given.fixed}
+        own = any(problem.sizes == one.sizes for one in problems(kernel).values())
+        self._golden = self._settled.golden if own and not any(map(is_random, self.tensors)) else {}
+        """Files with what is expected: they are of one problem, and of inputs that are known."""
 
     def given(self, numbers: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, npt.NDArray[Any]]:
         """Return what the kernel's file gives where drawn tensors hold such numbers, as it lies in memory."""
@@ -121,7 +125,7 @@ class HostData:
     def expected(
         self, *, further: bool = False, repeatable: bool = True, probes: int = 0
     ) -> dict[str, Expected]:
-        """Return what the reference makes of the inputs, for the outputs that NumPy or Python say, in memory order.
+        """Return what the reference makes of the inputs, for outputs that NumPy, Python or files say, in memory order.
 
         Args:
             further: whether they hold a further content, and the following: see ``expected_on_host``.
@@ -136,7 +140,7 @@ class HostData:
             for tensor in self.tensors
             if (array := self._initial.get(tensor.name)) is not None
         }
-        settled = structs.replace(self._settled, golden={})
+        settled = structs.replace(self._settled, golden={} if further else self._golden)
         expected = expected_on_host(
             settled,
             self.tensors,

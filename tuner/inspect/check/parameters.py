@@ -81,7 +81,8 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
     for name in filter(compared.equal.__contains__, pending):
         at = _warned(files, compared.redefined.get(name), name)
         reached = _reaches(kernel, subject.variant, files, name)
-        if at is None and name not in launched and not _by_option(kernel, subject.variant, name):
+        own = name not in launched or _again(files, name)
+        if at is None and own and not _by_option(kernel, subject.variant, name):
             at = _override(files, name, reached=reached)
         if at is not None:
             report.at(*at)

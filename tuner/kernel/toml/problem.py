@@ -210,11 +210,16 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
 
     A number is a range of one.
     """
-    init = table.get("init", (str, dict, int, float), "normal")
+    if isinstance(table.data.get("init"), list):
+        table.fail("init is a list", _ways(""))
+    init = table.get("init", (str, dict, int, float, bool), "normal")
     if isinstance(init, int | float):
         if math.isnan(init):
-            table.fail("init is not a number", "write a number, or one of " + ", ".join((*INITS, "whole")))
-        return (str(init), (), ()) if math.isinf(init) else ("uniform", (Expression(str(init)),) * 2, ())
+            table.fail("init is not a number", _ways(""))
+        if math.isinf(init):
+            return str(init), (), ()
+        number = str(int(init) if isinstance(init, bool) else init)
+        return "uniform", (Expression(number, f"{table.where}: init"),) * 2, ()
     if isinstance(init, dict):
         inner = table.table("init")
         if "value" in init:
@@ -232,8 +237,17 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
         return "file", (), (function.file, function.name)
     with contextlib.suppress(ValueError):
         table.fail(f"init = {init!r} is text", f"write init = {float(init)}")
-    table.require(init, (*INITS, "whole"), f"init = {init!r}")
+    if init not in (*INITS, "whole"):
+        table.fail(f"init = {init!r}", _ways(init))
     return init, (), ()
+
+
+def _ways(wrong: str) -> str:
+    """Return what an ``init`` may be."""
+    return (
+        f"{suggestion(wrong, (*INITS, 'whole'))}, a number, {{ uniform = [least, largest] }}, "
+        '{ range = [first, step] }, or a file of all values: "x.npy", "inputs.py:FUNCTION"'
+    )
 
 
 def _scalar(name: str, table: Table, names: Names) -> ScalarEntry:

@@ -248,8 +248,9 @@ def expressions(table: Table, key: str, names: Names) -> tuple[Expression, ...]:
 
 
 def expression(table: Table, key: str, names: Names, default: Any = ...) -> Expression:
-    """Return an expression, which may be a number."""
-    return checked(table, key, str(table.get(key, (str, int, float), default)), names)
+    """Return an expression, which may be a number, or true or false."""
+    value = table.get(key, (str, int, float, bool), default)
+    return checked(table, key, str(int(value) if isinstance(value, bool) else value), names)
 
 
 def optional(table: Table, key: str, names: Names) -> Expression | None:

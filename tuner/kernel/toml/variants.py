@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.core import paths
+from tuner.core.errors import suggestion
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.options import check_names, check_template, read_options
 from tuner.kernel.toml.table import (
@@ -245,7 +246,10 @@ def _constants(table: Table, names: Names) -> tuple[tuple[str, str], ...]:
         if not _SYMBOL.match(symbol):
             table.fail(f"{symbol!r} is no variable", 'write it as C++ does: weights, or "filters::weights"')
         tensor = table.get(symbol, str)
-        table.require(tensor, sorted(names.inputs), f"{symbol} = {tensor!r} is no input")
+        if tensor not in names.inputs:
+            one = '{ shape = [1], dtype = "int32", init = { range = ["VALUE", 1] } }'
+            remedy = f"{suggestion(tensor, sorted(names.inputs))}; of a number make an input: {one}"
+            table.fail(f"{symbol} = {tensor!r} is no input", remedy)
         pairs.append((symbol, tensor))
     return tuple(pairs)
 
