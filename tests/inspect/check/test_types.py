@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -185,6 +186,12 @@ def test_structs_by_value_are_what_their_fields_say(
             '"x"',
             "texture and surface objects cannot be passed: let the kernel take a pointer",
         ),
+        (
+            "struct { int a; cudaTextureObject_t b; } t",
+            '{ fields = ["n", "x"] }',
+            "a texture or surface among its members; texture",
+        ),
+        ("int a, Pair b", '"n"', "takes 5 parameters, and the launch passes 4; pass a struct by value as"),
         ("struct { int a; float b; } t", '"n"', "pass a struct by value as { fields = [...] }"),
         ("bool t", '"n"', 'a bool is passed as { value = "...", dtype = "bool" }'),
         ("bool t", '{ value = "1", dtype = "bool" }', ""),
@@ -198,9 +205,21 @@ def test_what_is_passed_by_value_has_a_remedy(
     file = written(tmp_path, "float32", "right")
     file.write_text(file.read_text().replace('"n"]\ngrid', f'"n", {argument}]\ngrid'))
     code = file.with_name("right.cu")
-    named = parameter.replace("struct { int a; float b; }", "Pair")
-    text = code.read_text().replace("int n)", f"int n, {named})")
-    code.write_text(f"struct Pair {{ int a; float b; }};\n{text}")
+    members = re.search("{.*}", parameter) or re.search("{.*}", "{ int a; float b; }")
+    assert members is not None
+    text = code.read_text().replace("int n)", f"int n, {parameter.replace(f'struct {members[0]}', 'Pair')})")
+    code.write_text(f"struct Pair {members[0]};\n{text}")
     status, lines = findings(capsys, str(file), "--cc", "90", "--no-cpu")
     assert (status, len(lines)) == ((1, 1) if said else (0, 0)), lines
     assert all(said in line for line in lines)
+
+
+def test_parameters_are_compared_where_a_part_alone_compiles(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = written(tmp_path, "float32", "right")
+    code = file.with_name("right.cu")
+    old = "texture<float, 1> old;\n__global__ void other(float* y) { *y = tex1Dfetch(old, 0); }\n"
+    code.write_text(old + code.read_text().replace("int n)", "long long n)"))
+    _, (line,) = findings(capsys, str(file), "--cc", "90", "--no-cpu")
+    assert "argument 3 of kind is a number of int32, but the parameter is a 64-bit integer" in line

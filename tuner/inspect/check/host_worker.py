@@ -313,7 +313,7 @@ class _Runner:
         for variable, tensor, _ in launch.constants:
             compiled.fill(variable, memory[tensor])
         together = 1 << 20 if launch.resident or launch.cooperative else math.prod(launch.cluster or (1,))
-        schedule = Schedule(0, max(RESIDENT, together), shuffled=together == 1)
+        schedule = Schedule(0, max(RESIDENT, together), together == 1, launch.cooperative)
         arguments = launch_arguments(launch, memory)
         others = in_structs(launch, memory)
         shape = launch.grid, launch.block, launch.shared_bytes

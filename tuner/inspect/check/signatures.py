@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
@@ -19,6 +19,7 @@ from tuner.kernel.options import options_of
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import written_dtype
 from tuner.kernel.render import render_launch
+from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
@@ -29,7 +30,15 @@ from tuner.runtime.structs import size_of
 TENSOR_MAP_BYTES = 128
 FLOATS = ("float64", "float32")
 WHOLE = frozenset(name for name, dtype in DTYPES.items() if dtype.whole)
+OF_STRUCTS = (
+    "pass a struct by value as { fields = [...] }: its members in order, each a name or a { value, dtype }"
+)
+NO_TEXTURES = (
+    "texture and surface objects cannot be passed: let the kernel take a pointer, const T* __restrict__, which is read "
+    "through the same cache"
+)
 _TEXTURE = re.compile(r"\bcuda(?:Texture|Surface)Object_t\b")
+_WITH_TEXTURE = re.compile(rf"\bstruct\b[^;{{}}]*{{[^}}]*{_TEXTURE.pattern}")
 # Four numbers for each parameter: its kind and size, and those of what it points to. The table is no constant, or the
 # compiler would leave it out. Names are ones that no macro of a user has.
 _TABLE = """
@@ -127,6 +136,8 @@ def check_signatures(
     unfit: set[str] = set()
     for call, wait in zip(chosen, waits, strict=True):
         compilation = wait.result()
+        if compilation.status is Status.COMPILE_ERROR:  # as a whole; the table was not of what is needed
+            compilation = pool.submit(_request(kernel, call, needed_part)).result()
         if compilation.status in (Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
             report.note(f"parameters were not compared with arguments: {compilation.error}")
         elif compilation.status is not Status.OK:
@@ -140,15 +151,17 @@ def check_signatures(
     return unfit
 
 
-def _request(kernel: KernelSpec, call: PlannedCall) -> SourceRequest:
-    """Return the source of a call's kernel, and behind it the table."""
+def _request(
+    kernel: KernelSpec, call: PlannedCall, part: Callable[[str, str], str] = lambda text, _: text
+) -> SourceRequest:
+    """Return the source of a call's kernel, or a part of it, and behind it the table."""
     request = call.request
     _, entry = render_launch(kernel, call.spec, request.problem, request.gpu, request.configuration)
     table = _TABLE.replace("@BEGIN@", f"{_BEGIN:#x}ull").replace("@ENTRY@", entry)
     include = (call.spec.template.parent, *kernel.include)
     of = None if request.reference else request.configuration
     options = options_of(kernel, request.problem, request.gpu, of)
-    return SourceRequest(call.source + table, entry, request.gpu, include, options)
+    return SourceRequest(part(call.source, entry) + table, entry, request.gpu, include, options)
 
 
 def _parameters(compilation: Compilation) -> list[Parameter]:
@@ -168,12 +181,21 @@ def _compare(kernel: KernelSpec, call: PlannedCall, parameters: Sequence[Paramet
     key = (*call.key, "arguments")
     if len(arguments) != len(parameters):
         problem = f"{entry} takes {len(parameters)} parameters, and the launch passes {len(arguments)}"
-        report.add(key, problem, "make arguments and parameters match")
+        remedy = (
+            OF_STRUCTS
+            if any(one.kind == "other" for one in parameters)
+            else "make arguments and parameters match"
+        )
+        report.add(key, problem, remedy)
         return
     dtypes = dict(_dtypes(kernel, call))
     for number, (argument, parameter) in enumerate(zip(arguments, parameters, strict=True), 1):
         passed = _misfit(argument, parameter, dtypes)
-        if passed:
+        if argument[0] == "struct" and _WITH_TEXTURE.search(call.source):
+            report.add(
+                key, f"argument {number} of {entry} has a texture or surface among its members", NO_TEXTURES
+            )
+        elif passed:
             problem = f"argument {number} of {entry} is {passed}, but the parameter is {parameter}"
             report.add(key, problem, _remedy(argument, parameter, call.source))
 
@@ -221,12 +243,9 @@ def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str)
     if argument[0] == "struct":
         return "correct its members and their dtypes; alignment = 16 is that of a float4 or of alignas(16)"
     if parameter.kind == "other":
-        return "pass a struct by value as { fields = [...] }: its members in order, each a name or a { value, dtype }"
+        return OF_STRUCTS
     if argument[0] == "buffer" and parameter.kind == "integer" and _TEXTURE.search(source):
-        return (
-            "texture and surface objects cannot be passed: let the kernel take a pointer, "
-            "const T* __restrict__, which is read through the same cache"
-        )
+        return NO_TEXTURES
     if parameter.kind == "integer" and parameter.size_bytes == 1 and argument[0] == "scalar":
         return 'a bool is passed as { value = "...", dtype = "bool" }, or as a scalar of that dtype'
     numbers = {

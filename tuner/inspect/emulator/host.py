@@ -85,6 +85,8 @@ class Schedule:
     """Blocks that are there at once."""
     shuffled: bool = False
     """Whether blocks start in any order."""
+    cooperative: bool = True
+    """Whether the whole grid may meet."""
 
 
 class HostArray:
@@ -284,7 +286,8 @@ class HostKernel:
         rows = [one.row(one.elements.ctypes.data, *one.reach) for one in passed]
         rows += [array.row(start, start, start + room) for array, start, room in self._filled.values()]
         self.told = Told(rows, self._symbols, shared_bytes, most)
-        numbers = (shared_bytes, schedule.resident, int(schedule.shuffled), schedule.seed)
+        order = int(schedule.shuffled), int(schedule.cooperative), schedule.seed
+        numbers = (shared_bytes, schedule.resident, *order)
         library = self._library
         fault = library.launch(
             library.body,

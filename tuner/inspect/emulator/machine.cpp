@@ -148,6 +148,7 @@ static jmp_buf scheduler;
 static void (*body)(void** arguments);
 static void** body_arguments;
 static Meeting cluster;
+static bool cooperative = false;  // whether the grid may meet
 static std::map<unsigned int, Meeting> clusters;  // by number, where they are parts of the grid
 static std::mt19937 random_bits;
 static long long happened;  // counts what others may have waited for
@@ -590,12 +591,13 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t resident) {
 }  // namespace emulator
 
 // Runs a kernel; gives what was wrong, or a null pointer. `resident` blocks are there at once; the others start in the
-// order of their numbers, or, with `shuffled`, in any. `places`: a shared variable, and the room for dynamic shared memory.
+// order of their numbers, or, with `shuffled`, in any. With `together` the grid may meet. `places`: a shared variable, and the room for dynamic shared memory.
 extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned char* const* places, const dim3* grid,
                               const dim3* block, unsigned int dynamic_bytes, unsigned int resident, int shuffled,
-                              unsigned int seed, emulator::Seen* seen) {
+                              int together, unsigned int seed, emulator::Seen* seen) {
     using namespace emulator;
     random_bits.seed(seed);
+    cooperative = together != 0;
     gridDim = *grid;
     blockDim = *block;
     const unsigned int blocks = grid->x * grid->y * grid->z;
@@ -715,6 +717,7 @@ void emulator::sync_group(int number, unsigned int threads) {
 }
 
 void emulator::sync_grid() {
+    if (!cooperative) stop("grid.sync() needs cooperative = true in the launch");
     waits_at(__builtin_return_address(0));
     meet(cluster);
 }
