@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Callable
@@ -219,7 +218,7 @@ def test_history(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
     assert len(said.out.splitlines()) == 3
     assert "2 of 6 rows" in said.err
     assert len(json.loads(bench("--history", "--limit", "0", "--json").out)) == 6
-    for option in ("--check", "--rounds=20", "--device=cuda", "--seed=0", "--plot=a.svg", "--against=none"):
+    for option in ("--check", "--rounds=20", "--device=cuda", "--seed=0", "--against=none"):
         assert_refused(bench("--history", option), 2, "--history", option.partition("=")[0])
     assert_refused(bench("--limit", "3"), 2, "--history")
 
@@ -254,16 +253,6 @@ def test_warm_has_no_share_of_the_memory(bench: Bench, kernel: KernelSpec) -> No
     assert warm["contestants"][0]["speed_of_light"] is None
     assert warm["contestants"][0]["gbytes_per_s"] > 0
     assert "%" not in re.sub(r".*noise floor.*", "", bench("-q", "--mode", "warm").out).replace("95 %", "")
-
-
-def test_plot_of_nothing(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
-    pytest.importorskip("matplotlib")
-    know(kernel)
-    device.absent = dict.fromkeys((BEST, DEFAULT, "torch", "cupy"), "no")
-    said = bench("--plot", "bars.svg", "-q")
-    assert said.code == 1
-    assert said.err.splitlines()[-1] == "tune: bars.svg is not written: there is no time to draw"
-    assert not Path("bars.svg").exists()
 
 
 # -- the check
@@ -306,8 +295,6 @@ def test_nothing_to_check(bench: Bench, kernel: KernelSpec, device: BenchDevice)
         (("--kernel", "gemm", "--against", "none", "--against", "torch"), 2, "none"),
         (("--kernel", "gemm", "--against", "./nothing.cu"), 2, "nothing.cu"),
         (("--device", "replay"), 2, "GPU of this machine"),
-        (("--plot", "figure.pdf"), 2, ".svg"),
-        (("--plot", "nowhere/figure.svg"), 2, "nowhere"),
         (("--history",), 1, "no database"),
         ((), 1, "no confirmed winner"),
     ],
@@ -322,43 +309,6 @@ def test_without_a_gpu(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(choose, "has_gpu", lambda: False)
     assert_refused(said_by(capsys, "bench", "--kernel", "gemm"), 1, "no NVIDIA GPU", "tune doctor")
-
-
-# -- figures
-
-
-def test_plot(bench: Bench, kernel: KernelSpec, device: BenchDevice) -> None:
-    pytest.importorskip("matplotlib")
-    device.times_ns["torch"] = 1e8
-    know(kernel)
-    know(kernel, n=2048, conditions=Conditions(Mode.WARM))
-    assert bench("--plot", "bars.svg", "--against", "default", "--against", "torch", "-q").code == 0
-    text = re.sub(r"\s+", " ", " ".join(re.findall(r">([^<>]+)</t", Path("bars.svg").read_text())))
-    for word in (
-        "best",
-        "default",
-        "torch",
-        "n=1024",
-        "n=2048",
-        "125 us",
-        "time (us), logarithmic",
-        "(warm,",
-    ):
-        assert word in text, word
-    assert bench("--plot", "bars.png", "-q").code == 0
-    assert Path("bars.png").read_bytes().startswith(b"\x89PNG")
-    first = Path("bars.svg").read_bytes()
-    assert bench("--plot", "bars.svg", "--against", "default", "--against", "torch", "-q").code == 0
-    assert Path("bars.svg").read_bytes() == first
-
-
-def test_plot_without_matplotlib(
-    bench: Bench, kernel: KernelSpec, device: BenchDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    know(kernel)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert_refused(bench("--plot", "bars.svg"), 1, "pip install '.[plot]'")
-    assert device.fields == []
 
 
 # -- through the real device and a process that pretends to measure

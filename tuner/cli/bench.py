@@ -22,13 +22,12 @@ from tuner.database.records import Filters, StoredWinner
 from tuner.devices.base import Device, say_nothing
 from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.spec import KernelSpec
-from tuner.report.plots import check_plot
 from tuner.report.tables import say, show_json, show_line
 from tuner.studies import bench as study
 from tuner.studies import bench_report as report
 from tuner.winners.portfolios import MEMBER, TIMED
 
-OF_A_MEASUREMENT = ("checking", "plot", "against", "rounds", "device_name", "seed")
+OF_A_MEASUREMENT = ("checking", "against", "rounds", "device_name", "seed")
 """Options that have no meaning with --history, by parameter."""
 
 
@@ -46,8 +45,6 @@ def bench(asked: BenchArguments) -> None:
         return
     if given_options("limit"):
         raise UsageError("--limit is about the rows of --history", "leave it out, or add --history")
-    if asked.plot is not None:
-        check_plot(asked.plot)
     if kernel is not None:
         study.choose_against(kernel, asked.against)  # a wrong name is refused before anything is measured
     benches = _Benches(asked, kernel)
@@ -67,11 +64,6 @@ def bench(asked: BenchArguments) -> None:
     finally:
         if asked.as_json and (benches.results or benches.failed):
             show_json([report.bench_as_json(result, checked) for result, checked in benches.results])
-    if asked.plot is not None:
-        if any(result.timings for result, _ in benches.results):
-            report.draw([result for result, _ in benches.results], asked.plot)
-        else:
-            say(f"{asked.plot} is not written: there is no time to draw")
     if benches.failed:
         raise click.exceptions.Exit(1)
 

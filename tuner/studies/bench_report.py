@@ -1,11 +1,8 @@
-"""The results of ``tune bench`` as tables, as JSON, as a figure."""
+"""The results of ``tune bench`` as tables and as JSON."""
 
 from __future__ import annotations
 
-import itertools
-import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,13 +12,9 @@ from tuner.database.records import Benchmark
 from tuner.devices.base import Timed
 from tuner.report import tables
 from tuner.report.configurations import ELSE_DEFAULT, Texts, builtin, launch_note
-from tuner.report.plots import COLOURS, draw_bar, make_logarithmic, sheet, short
 from tuner.report.terminal import printable
 from tuner.studies.bench import Bench, SpeedCheck
 from tuner.studies.interleaved import Compared, Comparison
-
-LOG_FROM = 20.0
-"""Largest over smallest time above which bars on a linear axis would hide the short ones."""
 
 
 def show_bench(result: Bench, *, full: bool = False) -> None:
@@ -209,52 +202,3 @@ def history_as_json(row: Benchmark) -> dict[str, Any]:
         **tables.configuration_record(row.configuration),
         **tables.picked(row, "tags versions samples_ns"),
     }
-
-
-def draw(benches: Sequence[Bench], path: Path) -> None:
-    """Draw the times of all contestants of several problems as bars; at least one was timed.
-
-    Each bar ends in its 95 % interval; a dashed line is the speed of light of its problem. A contestant has the same
-    colour in all of them.
-
-    Raises:
-        UsageError, TunerError: as :func:`tuner.report.plots.check_plot`.
-    """
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    shown = [result for result in benches if result.timings]
-    timed = list(dict.fromkeys(str(result.target.conditions) for result in shown))
-    gpus = list(dict.fromkeys(result.gpu.name for result in shown))
-    names = dict.fromkeys(timing.name for result in shown for timing in result.timings)
-    colours = dict(zip(names, itertools.cycle(COLOURS), strict=False))
-    legend: list[Patch | Line2D] = [Patch(color=colours[name], label=short(name)) for name in names]
-    times = [timing.time_ns for result in shown for timing in result.timings]
-    logarithmic = max(times) > LOG_FROM * min(times)
-    unit, size = tables.time_unit(min(times) if logarithmic else max(times))
-    with sheet(path, 9.0, 1.6 + 0.3 * len(times) + 0.3 * len(shown)) as (figure, (axes,)):
-        position, ticks = 0.0, {}
-        for result in shown:
-            first = position
-            for timing in result.timings:
-                low, high = timing.interval_ns
-                ends, text = (low / size, high / size), tables.duration(timing.time_ns)
-                draw_bar(axes, position, timing.time_ns / size, ends, colours[timing.name], text)
-                position += 1.0
-            if light_ns := result.roof.speed_of_light_ns:
-                dashed = {"colors": "black", "linestyles": "dashed"}
-                axes.vlines(light_ns / size, first - 0.5, position - 0.5, **dashed)
-            conditions = f" ({result.target.conditions})" if len(timed) > 1 else ""
-            label = textwrap.wrap(short(f"{result.target.problem}{conditions}"), 32)
-            ticks[(first + position - 1.0) / 2] = "\n".join(label)
-            position += 0.8
-        if logarithmic:
-            make_logarithmic(axes, "x")
-        axes.margins(x=0.12)
-        axes.set_yticks(list(ticks), list(ticks.values()))
-        axes.invert_yaxis()
-        axes.set_xlabel(f"time ({unit}){', logarithmic' if logarithmic else ''}; shorter is better")
-        axes.set_title(short(f"{', '.join(gpus)}; {timed[0] if len(timed) == 1 else 'several conditions'}"))
-        if any(result.roof.speed_of_light_ns for result in shown):
-            legend.append(Line2D([], [], color="black", linestyle="dashed", label="speed of light"))
-        figure.legend(handles=legend, loc="outside lower center", ncols=min(6, len(legend)), frameon=False)

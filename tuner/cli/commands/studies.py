@@ -53,7 +53,6 @@ class BenchArguments:
     regime: Regime | None = shared.regime_as_tuned()
     rounds: int = shared.rounds()
     checking: bool = flag("--check", help_="Exit status 1 if a stored best is slower than it was.")
-    plot: Path | None = shared.file("--plot", metavar="FILE", help="Draw the times as .png or .svg.")
     history: bool = flag("--history", help_="Print earlier benches; measure nothing.")
     limit: int = shared.shown(
         "--limit",
