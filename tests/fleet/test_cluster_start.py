@@ -80,9 +80,14 @@ def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path) -> None:
     assert "is no address" in call("status", *folder[1:], "--scheduler", "127.0.0.1:65536", code=2)
 
 
-def test_a_cluster_is_ended_although_its_record_is_damaged(tmp_path: Path) -> None:
+def test_a_cluster_is_ended_although_its_record_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = str(tmp_path / "c")
-    call("start", "--folder", folder, "--port", str(free_port()), "--dashboard", "-1", "--device", "none")
+    options = ("--port", str(free_port()), "--dashboard", "-1", "--device", "none")
+    with monkeypatch.context() as late:  # as /proc is, which has no command line of a process that begins
+        late.setattr("tuner.cli.cluster.running", lambda _: [])
+        call("start", "--folder", folder, *options)
     (record,) = (tmp_path / "c").glob("*.json")
     for text in ("", "[]", "null", '{"address": 5}', '{"scheduler":"tls://x:1","dashboard":""}'):
         record.write_text(text)

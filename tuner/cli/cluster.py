@@ -118,8 +118,8 @@ def _start(asked: StartArguments) -> None:
     try:
         write_settings(asked.folder, settings)
         with uninterrupted():
-            _launch(asked.folder, log)
-        _await(address, asked.folder, {worker.uuid for worker in workers}, log)
+            host = _launch(asked.folder, log)
+        _await(address, asked.folder, {worker.uuid for worker in workers}, log, host)
     except BaseException as error:
         with uninterrupted():
             _end(asked.folder)
@@ -221,11 +221,11 @@ def _refuse_taken(host: str, port: int, options: str) -> None:
         ) from None
 
 
-def _launch(folder: Path, log: Path) -> None:
+def _launch(folder: Path, log: Path) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-P", "-m", "tuner.fleet.cluster_host", str(folder.resolve())]
     log.write_bytes(b"")
     with log.open("ab") as output:  # so that it can be begun anew while it is written
-        subprocess.Popen(
+        return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -235,16 +235,18 @@ def _launch(folder: Path, log: Path) -> None:
         )
 
 
-def _await(address: str, folder: Path, wanted: set[str], log: Path) -> None:
+def _await(
+    address: str, folder: Path, wanted: set[str], log: Path, host: subprocess.Popen[bytes]
+) -> None:
     """Wait until the scheduler answers and this host's workers have joined.
 
     Raises:
-        TunerError: they have not in time.
+        TunerError: they have not in time, or the process that looks after them has ended.
     """
     deadline, error = time.monotonic() + START_S, TunerError(f"{address} does not answer")
     cluster: Cluster | None = None
     try:
-        while time.monotonic() < deadline and running(folder):
+        while time.monotonic() < deadline and host.poll() is None:  # /proc is late for a new one
             try:
                 cluster = cluster or Cluster(address, folder)
                 there = [worker for _, worker, _ in listed(cluster) if isinstance(worker, Described)]
