@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -354,7 +355,7 @@ def test_warm_caches_know_no_share_of_the_memory(ladder: Ladder, device: LadderD
 def test_plot_without_matplotlib(
     ladder: Ladder, device: LadderDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert_refused(ladder("--plot", "story.svg"), 1, "pip install '.[plot]'")
     assert device.prepared == []
 

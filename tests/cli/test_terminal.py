@@ -312,6 +312,18 @@ def test_a_full_disk_is_no_success(database: Path, unbuffered: str) -> None:
     assert done.stderr.startswith(b"tune: cannot write: No space left")
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["show", "--help"], ["show"]])
+def test_a_reader_that_leaves_is_no_failure_of_ours(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner", *arguments],
+        stdout=writing, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )  # fmt: skip
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 def test_a_disk_that_fills_up_is_no_success(database: Path, tmp_path: Path) -> None:
     """The file system takes a part of a write, and Python's unbuffered stream takes that for all of it."""
     script = (

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +75,12 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_measured(
     assert_refused(said_by(capsys, *run, str(tmp_path / "run.jpg")), 2, ".png or .svg")
     problems = ("--problem", "n=2**20", "--problem", "n=2**26")
     assert_refused(said_by(capsys, *run, str(tmp_path / "run.png"), *problems), 2, "one problem")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert_refused(said_by(capsys, *run, str(tmp_path / "run.png")), 1, "matplotlib", "[plot]")
+    monkeypatch.delitem(sys.modules, "matplotlib")
+    (tmp_path / "matplotlib.py").write_text("raise ValueError('Key backend: no such')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert_refused(
+        said_by(capsys, *run, str(tmp_path / "run.png")), 1, "Key backend: no such; see MPLBACKEND"
+    )
     assert not (tmp_path / "t.db").exists()

@@ -9,6 +9,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -75,6 +76,16 @@ READER_LEFT = 141
 as shells and other tools expect it."""
 
 
+@contextlib.contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """End with :data:`READER_LEFT` where the output is closed: click would call it a failure."""
+    try:
+        yield
+    except BrokenPipeError:
+        _give_up_output()
+        raise click.exceptions.Exit(READER_LEFT) from None
+
+
 class _LazyGroup(click.Group):
     """A group that imports a command's options when it is named. Options without a command belong to ``run``."""
 
@@ -110,12 +121,13 @@ class _LazyGroup(click.Group):
             args = ["run", *args]
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *given: Any, **named: Any) -> click.Context:
+        with _reader_may_leave():  # --version and --help are printed here
+            return super().make_context(*given, **named)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _reader_may_leave():
             return super().invoke(ctx)
-        except BrokenPipeError:  # click would call it a failure
-            _give_up_output()
-            raise click.exceptions.Exit(READER_LEFT) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         shown, width = GROUPS | ADVANCED if all_help(ctx) else GROUPS, max(map(len, COMMANDS))

@@ -235,9 +235,7 @@ def _launch(folder: Path, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _await(
-    address: str, folder: Path, wanted: set[str], log: Path, host: subprocess.Popen[bytes]
-) -> None:
+def _await(address: str, folder: Path, wanted: set[str], log: Path, host: subprocess.Popen[bytes]) -> None:
     """Wait until the scheduler answers and this host's workers have joined.
 
     Raises:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +29,7 @@ def check_plot(path: Path) -> None:
 
     Raises:
         UsageError: another kind of file, no such folder, or nothing can be written there.
-        TunerError: matplotlib is not installed.
+        TunerError: matplotlib is not installed, or its settings are wrong.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(f"--plot {path}", f"the file's name ends in {' or '.join(SUFFIXES)}")
@@ -41,8 +40,13 @@ def check_plot(path: Path) -> None:
     except OSError as error:
         problem = f"--plot {path}: cannot write there: {error.strerror}"
         raise UsageError(problem, "choose a file in a folder of your own") from None
-    if importlib.util.find_spec("matplotlib") is None:
-        raise TunerError("figures need matplotlib", "in the checkout: pip install '.[plot]'")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise TunerError("figures need matplotlib", "in the checkout: pip install '.[plot]'") from None
+    except Exception as error:  # noqa: BLE001 - of its settings
+        said = " ".join(str(error).split())
+        raise TunerError(f"matplotlib does not start: {said}", "see MPLBACKEND and matplotlibrc") from None
 
 
 def _try_writing(path: Path) -> None:
