@@ -72,6 +72,16 @@ def read(path: Path) -> int:
     return len(make_problems(KERNEL, ProblemTexts(problem_file=path)))
 
 
+def test_a_full_disk_names_the_file_that_was_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    with pytest.raises(OSError) as full, whole_file(path):
+        Path("/dev/full").write_text("a")
+    assert full.value.filename == str(path)
+    with pytest.raises(OSError) as missing, whole_file(path):
+        (tmp_path / "another").read_text()
+    assert missing.value.filename == str(tmp_path / "another")
+
+
 def test_a_file_of_problems_is_read_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(problems, "MOST_PROBLEMS", 8)
     with pytest.raises(UsageError, match="more than 16 MiB"):

@@ -211,6 +211,11 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "preset with a bad dtype": ('input = "float16" }', 'input = "float15" }', ("did you mean float16",)),
     "no variant": (GOOD[GOOD.index("[variants.plain]") :], "", ("there are no variants", "add a")),
+    "many parameters": (
+        "block_size = {",
+        "".join(f"p{i} = {{ values = [1] }}\n" for i in range(64)) + "block_size = {",
+        ("plain: 66 parameters", "have at most 64"),
+    ),
     "no launch": (GOOD[GOOD.index("[[variants") :], "", ("plain", "there are no launches", "launches]]")),
     "missing template": ("scale.cu", "scael.cu", ("'scael.cu' does not exist", "put it beside scale.toml")),
     "template with an impossible name": ("scale.cu", "s" * 300, ("does not exist",)),

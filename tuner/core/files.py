@@ -59,6 +59,10 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
         else:
             os.link(partial, path)
         sync(path.parent)
+    except OSError as error:
+        if error.filename in (None, str(partial)):  # a full disk names no file
+            error.filename = str(path)
+        raise
     finally:
         partial.unlink(missing_ok=True)
         if locked >= 0:

@@ -40,6 +40,8 @@ from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ArgumentEntry, MapEntry, RepeatEntry, ScratchEntry
 from tuner.runtime.repeats import MAX_LOOPS
 
+MAX_PARAMETERS = 64
+"""Of a variant: a sample of so many takes seconds to draw, of 300 minutes. Those of gemm have 20."""
 _ALIGNMENTS = tuple(2**power for power in range(9))
 _SYMBOL = re.compile(r"(?:::)?[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*\Z")
 """A variable of C++, perhaps in a namespace, or mangled."""
@@ -85,9 +87,12 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
         if requirements
         else optional(table, "requires", names)
     )
+    specs = table.table("parameters").children()
+    if len(specs) > MAX_PARAMETERS:
+        table.fail(f"{len(specs)} parameters", f"have at most {MAX_PARAMETERS}")
     parameters = {
         identifier(table, parameter, names.dtypes): _parameter(parameter, spec)
-        for parameter, spec in table.table("parameters").children().items()
+        for parameter, spec in specs.items()
     }
     taken = names.usable | names.arguments | names.definitions.keys() | set(RESERVED)
     unique(table, parameters, taken)
