@@ -6,10 +6,12 @@ import os
 import queue
 import re
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,7 @@ from tests.faults.processes import gone
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.limits import LEAST_BYTES, memory_limit
+from tuner.core import processes
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
@@ -195,18 +198,38 @@ def test_idle_compiler_killed_costs_no_compilation(tmp_path: Path, pool: Compile
     assert bench.children() != [pid]
 
 
-def test_compilers_that_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: object) -> None:
-        raise OSError(11, "Resource temporarily unavailable")
+@pytest.mark.parametrize(
+    ("missing", "refusal", "status", "words"),
+    [
+        ("process", OSError(11, "no process"), Status.COMPILE_ERROR, "no process"),
+        ("thread", RuntimeError("can't start new thread"), Status.COMPILE_ERROR, "can't start new thread"),
+        ("memory", MemoryError(), Status.COMPILE_OOM, "too little memory"),
+    ],
+)
+def test_compilers_that_cannot_be_started(
+    missing: str,
+    refusal: Exception,
+    status: Status,
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise refusal
 
-    monkeypatch.setattr("tuner.children.compile_pool.Child", refuse)
+    if missing == "thread":  # the one that reads what a compiler prints
+        monkeypatch.setattr(processes, "threading", SimpleNamespace(Thread=refuse, Event=threading.Event))
+    elif missing == "memory":
+        monkeypatch.setattr("tuner.children.compile_pool.Child.send", refuse)
+    else:
+        monkeypatch.setattr("tuner.children.compile_pool.Child", refuse)
     pool = CompilePool(jobs=2)
     try:
         found = Bench(tmp_path, pool).compile(plain())
     finally:
         pool.close()
-    assert found.status is Status.COMPILE_ERROR
-    assert "Resource temporarily unavailable" in found.error
+    assert found.status is status
+    assert words in found.error
 
 
 def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:

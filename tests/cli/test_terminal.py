@@ -324,6 +324,21 @@ def test_a_reader_that_leaves_is_no_failure_of_ours(arguments: list[str]) -> Non
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.parametrize("lacking", [MemoryError(), RuntimeError("can't start new thread")])
+def test_what_the_system_refuses_is_one_line(
+    tune: Tune, lacking: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after ``ulimit -v`` and ``ulimit -u``."""
+
+    def fails(_: object) -> None:
+        raise lacking
+
+    monkeypatch.setattr("tuner.cli.show.show", fails)
+    said = tune("show")
+    what = "memory" if isinstance(lacking, MemoryError) else "threads"
+    assert (said.code, said.err) == (1, f"tune: no {what} left; see `ulimit -a`, and what else runs here\n")
+
+
 def test_a_disk_that_fills_up_is_no_success(database: Path, tmp_path: Path) -> None:
     """The file system takes a part of a write, and Python's unbuffered stream takes that for all of it."""
     script = (

@@ -118,8 +118,11 @@ class CompilePool:
             while (task := self._queue.get()).request is not None and not self._closing:
                 if not task.future.set_running_or_notify_cancel():
                     continue
-                with self._slot():
-                    child, compilation = self._run(child, task.request)
+                try:
+                    with self._slot():
+                        child, compilation = self._run(child, task.request)
+                except MemoryError:  # of this process; nobody should wait for ever
+                    compilation = Compilation(Status.COMPILE_OOM, "the tuner has too little memory")
                 task.future.set_result(compilation)
         finally:
             if child is not None:

@@ -224,6 +224,12 @@ def _status_of(arguments: list[str] | None) -> Any:
     except TunerError as error:
         _say(f"tune: {_indented(str(error))}")
         status = error.exit_code
+    except (MemoryError, RuntimeError) as error:
+        lack = "threads" if "start new thread" in str(error) else "memory"
+        if lack == "memory" and not isinstance(error, MemoryError):
+            raise
+        click.echo(f"tune: no {lack} left; see `ulimit -a`, and what else runs here", err=True)
+        status = 1
     except OSError as error:
         _give_up_output()
         where = f"{error.filename}: " if error.filename else ""

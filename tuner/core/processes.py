@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import os
 import resource
@@ -60,7 +61,10 @@ class _Printed:
             fcntl.fcntl(self._reading, _F_SETPIPE_SZ, PIECE_BYTES)
         self._end = b""
         self._ended = threading.Event()
-        threading.Thread(target=self._read, daemon=True).start()
+        try:
+            threading.Thread(target=self._read, daemon=True).start()
+        except RuntimeError as error:  # as after ulimit -u
+            raise OSError(errno.EAGAIN, str(error)) from None
 
     def _read(self) -> None:
         most = fcntl.fcntl(self._reading, _F_GETPIPE_SZ)

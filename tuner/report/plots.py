@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ def check_plot(path: Path) -> None:
     except OSError as error:
         problem = f"--plot {path}: cannot write there: {error.strerror}"
         raise UsageError(problem, "choose a file in a folder of your own") from None
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # of a home that cannot be written
     try:
         import matplotlib  # noqa: F401
     except ImportError:

@@ -87,6 +87,21 @@ def test_behind_a_size_that_takes_too_long_smaller_ones_are_run(monkeypatch: pyt
     assert asked == [[7, 400, 90, 80, 70], [70, 80, 90]]
 
 
+def test_too_little_memory_is_no_fault_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Poor:
+        def send(self, _: HostRequest) -> None:
+            raise ChildDied("killed by SIGABRT: what():  std::bad_alloc")
+
+        def kill(self) -> None: ...
+
+    monkeypatch.setattr(HostChildren, "take", lambda _: Poor())
+    kernel = load_kernel("vector_add")
+    request = HostRequest(kernel.file, ARCHITECTURES[90], (kernel.problem({"n": 7}),), Path())
+    outcome = HostChildren(1).ask(Run(("variants", "plain"), "plain block=64", request))
+    assert not outcome.faults
+    assert outcome.note == "plain block=64 was not run on the CPU: there is too little memory"
+
+
 def test_what_would_take_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand elements take 10 s."""
     kernel, now, begun, told = load_kernel("vector_add"), [0.0], list[int](), list[HostResult]()

@@ -193,10 +193,12 @@ def _heard(child: HostChild, run: Run) -> Outcome:
                 outcome.note = f"{variant} was compared at NO size: {undecided}"
     except ChildDied as death:
         outcome.killed = "SIGKILL" in death.reason
+        where = f", at {outcome.at.sizes_text}" if outcome.at else ""
         if "SIGXCPU" in death.reason:
             outcome.late = outcome.at
+        elif "bad_alloc" in death.reason or "MemoryError" in death.reason:  # as after ulimit -v
+            outcome.note = f"{run.what} was not run on the CPU: there is too little memory{where}"
         else:
-            where = f", at {outcome.at.sizes_text}" if outcome.at else ""
             outcome.faults.append(TunerError(f"{run.what} died ({death.reason}) on the CPU{where}"))
     except UnsendableError as error:
         outcome.note = str(error)

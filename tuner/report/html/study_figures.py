@@ -6,6 +6,7 @@ values whose tags are none (:func:`tuner.report.html.drawing.inert`), for it han
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +14,6 @@ from contextlib import contextmanager
 import numpy as np
 import optuna
 import plotly.graph_objects as go
-from optuna import visualization
 from optuna.distributions import CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import InMemoryStorage
@@ -36,6 +36,21 @@ from tuner.report.html.drawing import (
 )
 from tuner.report.html.subjects import TunedProblem
 from tuner.report.tables import duration, row_number, time_unit
+
+# Optuna would import matplotlib, too, which takes most of a second, and fails where its settings are wrong.
+_UNUSED = "matplotlib" not in sys.modules
+if _UNUSED:
+    sys.modules["matplotlib"] = None  # type: ignore[assignment]
+from optuna.visualization import (  # noqa: E402
+    plot_contour,
+    plot_optimization_history,
+    plot_parallel_coordinate,
+    plot_param_importances,
+    plot_slice,
+)
+
+if _UNUSED:
+    del sys.modules["matplotlib"]
 
 COMPLETE, FAIL = TrialState.COMPLETE, TrialState.FAIL
 FAR = 10.0
@@ -105,7 +120,7 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     for one in trials:
         value = (one.time_ns or 0.0) / size if id(one) in counted else None
         study.add_trial(create_trial(state=COMPLETE if value else FAIL, value=value))
-    drawn = visualization.plot_optimization_history(study)
+    drawn = plot_optimization_history(study)
     drawn.data = drawn.data[:2]  # without the infeasible trials that there are none of
     points, best = drawn.data
     numbers = [one.number + 1 for one in trials]
@@ -180,7 +195,7 @@ def _parameters(problem: TunedProblem, timed: Sequence[Trial]) -> list[Figure]:
     fitted = _study_of(_thinned(own, MOST_FITTED), dists)
     evaluator = PedAnovaImportanceEvaluator(target_quantile=TARGET)
     names = list(get_param_importances(fitted, evaluator=evaluator))
-    figures = [_importance(visualization.plot_param_importances(fitted, evaluator), best.variant, len(own))]
+    figures = [_importance(plot_param_importances(fitted, evaluator), best.variant, len(own))]
     near = [one for one in own if (one.time_ns or 0.0) <= FAR * (own[0].time_ns or 0.0)]
     study = _study_of(_thinned(near, MOST_DRAWN), dists)
     names = [name for name in names if len({one.params.get(name) for one in study.trials}) > 1]
@@ -230,7 +245,7 @@ def _importance(drawn: go.Figure, variant: str, count: int) -> Figure:
 
 
 def _slices(study: optuna.Study, names: Sequence[str], variant: str) -> Figure:
-    drawn = visualization.plot_slice(study, list(names), target_name=OVER_BEST)
+    drawn = plot_slice(study, list(names), target_name=OVER_BEST)
     marker = {"color": ACCENT, "showscale": False, "size": 5, "opacity": 0.6, "line": {"width": 0}}
     drawn.update_traces(marker=marker, hovertemplate="%{x}: %{y:.3f}<extra></extra>")
     for trace in drawn.data:  # a text has its quotes
@@ -245,7 +260,7 @@ def _slices(study: optuna.Study, names: Sequence[str], variant: str) -> Figure:
 
 
 def _contour(study: optuna.Study, names: Sequence[str]) -> Figure:
-    drawn = visualization.plot_contour(study, list(names), target_name=OVER_BEST)
+    drawn = plot_contour(study, list(names), target_name=OVER_BEST)
     drawn.update_xaxes(type="category", range=None).update_yaxes(type="category", range=None)
     field, z = drawn.data[0], np.array(drawn.data[0].z)
     rows, columns = (~np.isnan(z).all(axis=axis) for axis in (1, 0))  # without the margins of numbers
@@ -257,7 +272,7 @@ def _contour(study: optuna.Study, names: Sequence[str]) -> Figure:
 
 
 def _parallel(study: optuna.Study, names: Sequence[str]) -> Figure:
-    drawn = visualization.plot_parallel_coordinate(study, list(names), target_name=OVER_BEST)
+    drawn = plot_parallel_coordinate(study, list(names), target_name=OVER_BEST)
     drawn.update_annotations(font_color=None).update_layout(plot_bgcolor=None)
     content = drawn.to_plotly_json()  # an object of Plotly's takes 3 ms for each line
     for trace in content["data"]:
