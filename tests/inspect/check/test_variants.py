@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import said_by
-from tests.inspect.check.planted import FILE_ALONE, Fault, findings, finds, planted, with_variants
+from tests.inspect.check.planted import Fault, finds, planted, with_variants
 from tuner.inspect.emulator import host
 from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, NotForHost, Schedule, machine
 
@@ -221,24 +221,6 @@ def test_a_variant_that_no_small_problem_suits_is_said_with_the_reason(
     said = said_by(capsys, "check", str(file), "--configurations", "1", "--cc", "80", "-j", "1")
     (note,) = [line for line in said.err.splitlines() if "was not run" in line]
     assert "rows * columns // 2097152 = 0" in note
-
-
-def test_errors_of_independent_parts_are_all_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kernel = with_variants(tmp_path, [OF_VARIANTS[0], OF_VARIANTS[1]])
-    kernel.write_text(
-        kernel.read_text()
-        .replace("block_size + items", "block_sice", 1)
-        .replace("columns + 9999", "colunms", 1)
-        .replace("[work]", '[baselines]\nnumpy = "np.add(x, x)"\n\n[work]')
-    )
-    code, lines = findings(capsys, str(kernel), *FILE_ALONE)
-    assert code == 1
-    text = kernel.read_text().splitlines()
-    named = [text[int(line.split(":")[1]) - 1] for line in lines]
-    assert len(named) == 3
-    assert all(any(word in line for line in named) for word in ("block_sice", "colunms", "np.add"))
 
 
 def rms_norm_with(folder: Path, condition: str) -> Path:

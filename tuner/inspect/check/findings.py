@@ -1,9 +1,9 @@
-"""What a check has found: a line of a file each, with a remedy; first of all the errors of the kernel's file itself."""
+"""What a check has found: a line of a file each, with a remedy; first what is wrong with the kernel's file itself."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.core.errors import KernelError, TunerError
@@ -11,7 +11,7 @@ from tuner.core.observer import Observer
 from tuner.inspect.check.toml_lines import Key, TomlLines
 from tuner.kernel.load import kernel_of
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.toml.file import KernelFile, bases_of, read_file, read_toml
+from tuner.kernel.toml.file import read_file, read_toml
 
 _BESIDE = re.compile(r"(?P<file>[^\s:]+):(?P<line>\d+): (?P<problem>.*)", re.DOTALL)
 """An error in another file of the kernel: a template, a Python reference."""
@@ -97,19 +97,8 @@ def shown_path(file: Path) -> Path:
     return file.relative_to(here) if file.is_relative_to(here) else file
 
 
-# -- the errors of the file: as many as can be told apart, not only the first
-
-MOST_ERRORS = 20
-"""Errors looked for: each costs another reading of the file."""
-REMOVABLE = ("variants", "ladder", "initial", "baselines", "costs")
-"""Tables without whose parts the rest of a file still makes sense."""
-
-
 def load(file: Path) -> tuple[KernelSpec | None, Report]:
-    """Return a kernel, or None where its file has errors, and a report with those.
-
-    After an error in a part that the rest can do without, the file is read again without that part.
-    """
+    """Return a kernel, or None where its file has an error, and a report with that."""
     report = Report(file, TomlLines("", {}))
     try:
         data = read_toml(file)
@@ -122,18 +111,11 @@ def load(file: Path) -> tuple[KernelSpec | None, Report]:
     if read.initial is not None:
         lines = TomlLines(read.initial.path.read_text(), read.initial.data)
         report.beside[read.initial.path.name] = (read.initial.path, lines)
-    left: KernelFile | None = read
-    kernel = None
-    for _ in range(MOST_ERRORS):
-        if left is None:
-            break
-        try:
-            kernel = kernel_of(left)
-            break
-        except KernelError as error:
-            report.error(error)
-            left = _without(left, error.problem)
-    return (None if report.findings else kernel), report
+    try:
+        return kernel_of(read), report
+    except KernelError as error:
+        report.error(error)
+    return None, report
 
 
 def _add_unreadable(report: Report, error: KernelError) -> None:
@@ -144,28 +126,3 @@ def _add_unreadable(report: Report, error: KernelError) -> None:
         report.at(Path(name), int(line[1]) if line else 1, problem, error.remedy)
     else:
         report.error(error)
-
-
-def _without(file: KernelFile, problem: str) -> KernelFile | None:
-    """Return a file without the part that an error names, and what refers to it; None if that is needed."""
-    data = dict(file.data)
-    name, _, rest = problem.partition(": ")
-    if file.initial is not None and name == file.initial.path.name:
-        del data["initial"]
-        return replace(file, data=data, initial=None)
-    table, _, rest = rest.partition(": ")
-    table, name = re.sub(r"\[\d+\]$", "", table), rest.partition(": ")[0]
-    if table not in REMOVABLE or table not in data:
-        return None
-    if table != "variants":
-        del data[table]
-        return replace(file, data=data, initial=file.initial if table != "initial" else None)
-    removed, bases = {name}, bases_of(data)
-    while heirs := {heir for heir, base in bases.items() if base in removed} - removed:
-        removed |= heirs
-    data["variants"] = {one: table for one, table in data["variants"].items() if one not in removed}
-    if not data["variants"] or len(data["variants"]) == len(file.data["variants"]):
-        return None
-    for other in ("ladder", "initial"):
-        data.pop(other, None)
-    return replace(file, data=data, initial=None)
