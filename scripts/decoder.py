@@ -301,6 +301,7 @@ class Study(harness.Study):
 
     def _bundled(self, kernel: str) -> Any:
         folder = self.folder / "bundles" / kernel
+        folder.parent.mkdir(exist_ok=True)
         words = ["--kernel", kernel, "--db", str(self.database), "--dtype", "bfloat16", "--force", "--quiet"]
         tune("bundle", *words, "-o", str(folder))
         return tuner.load(kernel, bundle=folder)

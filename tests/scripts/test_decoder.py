@@ -141,6 +141,13 @@ def test_a_kernel_that_is_not_tuned_costs_no_other(work: Path, monkeypatch: pyte
     assert {*decoder.OPTIONS} - {*tuned} == {"rope"}
 
 
+def test_winners_are_bundled(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoder, "tune", lambda *words: Path(words[-1]).mkdir())
+    monkeypatch.setattr(decoder.tuner, "load", lambda kernel, bundle: bundle)
+    given = decoder.parsed(["--work", str(work), "--device", "cpu", "--tiny"])
+    assert decoder.Study(given)._bundled("gemm").is_dir()
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gemm": torch.nn.functional.linear,
     "norm": models.add_rms_norm,
