@@ -26,7 +26,6 @@ from tuner.cli.options import Duration
 from tuner.core.conditions import Mode, Regime
 from tuner.core.errors import TunerError
 from tuner.database.records import SORTS
-from tuner.search import initial
 from tuner.winners.header import NAMESPACE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,7 +107,6 @@ def test_options_repeat_what_their_bodies_know() -> None:
     assert values(query, "regime") == [str(regime) for regime in Regime]
     assert values(run, "mode") == ["auto", *(str(mode) for mode in Mode)]
     assert values(run, "regime") == [str(regime) for regime in Regime]
-    assert values(run, "initial") == [*initial.CHOICES]
     (sort,) = (option for option in query.params if option.name == "sort")
     assert isinstance(sort, click.Option)
     assert sort.help is not None and sort.help.startswith(", ".join(SORTS) + ";")

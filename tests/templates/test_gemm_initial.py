@@ -15,7 +15,7 @@ from tuner.kernel.initial import MAX_INITIAL, Contains, Settled, settle
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render_launch
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.space import Conditions, SearchSpace, narrow
+from tuner.kernel.space import Allowed, SearchSpace, narrow
 
 GEMM = load_kernel("gemm")
 WASTE = "of several rounds at most"
@@ -50,7 +50,7 @@ def problem(shape: tuple[int, int, int], dtype: str, layout: str = "nn") -> Prob
 
 def everything(of: Problem, gpu: Gpu) -> Contains:
     """Return what a search of a problem may try, without enumerating it."""
-    return Conditions(GEMM, of, gpu, narrow(GEMM, (), {})).contains
+    return Allowed(GEMM, of, gpu, narrow(GEMM, (), {})).contains
 
 
 @cache
@@ -95,7 +95,7 @@ def test_every_problem_has_some(cc: int) -> None:
 def test_every_rule_is_of_use() -> None:
     linear, gpu = load_kernel("linear"), ARCHITECTURES[90]
     wide = linear.problem(dtypes={"input": "bfloat16", "output": "float32"}, options={"op": "x"})
-    of_linear = settle(linear, wide, gpu, Conditions(linear, wide, gpu, narrow(linear, (), {})).contains)
+    of_linear = settle(linear, wide, gpu, Allowed(linear, wide, gpu, narrow(linear, (), {})).contains)
     of_gemm = (one for cc in ARCHITECTURES for _, entries in settled(cc) for one in entries)
     used = {one.spec.doc for one in (*of_gemm, *of_linear) if one.configuration}
     assert [spec.doc for spec in GEMM.initial if spec.doc not in used] == []
