@@ -143,6 +143,23 @@ READ = {
         {"a": "M K input", "b": "K N input", "c": "M N output"},
         ["ceil_div(N, 16)", "ceil_div(M, 16)"],
     ),
+    "channels of a batch": (
+        """__global__ void add(float* x, const float* bias, int batch, int channels, int hw) {
+            const int i = AT, c = blockIdx.y, b = blockIdx.z;
+            if (i < hw) x[(b * channels + c) * hw + i] += bias[c];
+        }""",
+        {"x": "batch channels hw inout", "bias": "channels input"},
+        ["ceil_div(hw, block_size)", "channels", "batch"],
+    ),
+    "blocks of a variable that the program passes": (
+        """__global__ void halved(const float* x, float* y, int N, int C) {
+            const int row = blockIdx.x;
+            for (int i = threadIdx.x; i < C; i += blockDim.x) y[row * C + i] = x[row * C + i] / 2;
+        }
+        void run(float* x, float* y) { int N = 8192, C = 768; halved<<<N, 256>>>(x, y, N, C); }""",
+        {"x": "N C input", "y": "N C output"},
+        ["N"],
+    ),
     "macros of any arguments": (
         """#define PLACE(...) place(__VA_ARGS__, n)
         #define ELEMENT(p, ...) p[PLACE(__VA_ARGS__)]
@@ -190,6 +207,38 @@ def test_an_array_with_an_element_for_each_thread_says_how_many_there_are(
         capsys, text.replace("ARRAY", "extern __shared__ float kept[]").replace("[t + k]", "[2 * k]")
     )
     assert launch(data)["shared_bytes"] == "4 * 1024" and "a guess: bytes of dynamic" in said.err
+
+
+def test_a_block_is_as_large_as_the_program_launches_it(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = init(
+        capsys,
+        """#define OUT 16
+        #define IN (OUT + 2)
+        __global__ void blurred(const float* x, float* y, int n) {
+            __shared__ float tile[IN];
+            const int at = blockIdx.x * OUT + threadIdx.x, from = at - 1;
+            tile[threadIdx.x] = from >= 0 && from < n ? x[from] : 0;
+            __syncthreads();
+            if (threadIdx.x < OUT && at < n) y[at] = tile[threadIdx.x] + tile[threadIdx.x + 1] + tile[threadIdx.x + 2];
+        }
+        void run(float* x, float* y, int n) { dim3 block(IN); blurred<<<(n + OUT - 1) / OUT, block>>>(x, y, n); }""",
+    )
+    assert (launch(data)["grid"], launch(data)["block"]) == (["ceil_div(n, 16)"], ["18"])
+    assert "a guess" not in said.err
+
+
+def test_a_pointer_that_a_loop_moves_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    _, said = init(
+        capsys,
+        f"""__global__ void sums(const float* x, float* y, int n, int many) {{
+            const int i = {AT};
+            if (i >= n) return;
+            float sum = 0;
+            for (int k = 0; k < many; ++k) {{ sum += x[i]; x += n; }}
+            y[i] = sum;
+        }}""",
+    )
+    assert "a guess: the shape: a loop moves its pointer" in said.err
 
 
 def test_elements_that_a_thread_takes_together_are_a_whole_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,8 @@ class Use:
     passed: bool = False
     """Whether a function gets it: what that does is not looked at."""
     indices: list[Sum] = field(default_factory=list)
+    stepped: bool = False
+    """Whether a loop moves the pointer: its indices do not say how far it goes."""
     lanes: int = 1
     """The most elements that a cast takes at once: 4 of ``float4``."""
     limits: str = ""
@@ -68,7 +70,10 @@ class Accesses:
         for one in walk(body, "assignment_expression"):
             left, right = one.children[0], one.children[-1]
             if text_of(left) in self.pointers and text_of(one.children[1]) == "+=":
-                self.aliases[text_of(left)] = text_of(left), self._sum(right) or {}, 1
+                if _in_loop(one):
+                    self.pointers[text_of(left)].stepped = True
+                else:
+                    self.aliases[text_of(left)] = text_of(left), self._sum(right) or {}, 1
         for one in walk(body, "identifier"):
             declared = one.parent is not None and one.parent.child_by_field_name("declarator") == one
             if text_of(one) in self.aliases and not declared:
@@ -164,3 +169,9 @@ class Accesses:
             use.passed = True
         else:
             use.read = True
+
+
+def _in_loop(node: Node | None) -> bool:
+    while node is not None and node.type not in ("for_statement", "while_statement", "do_statement"):
+        node = node.parent
+    return node is not None

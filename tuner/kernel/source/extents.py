@@ -38,7 +38,9 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
     indices = [index for pointer in use.pointers.values() for index in pointer.indices]
     starts = {axis: [index for index in indices if _of(index, f"blockIdx_{axis}")] for axis in AXES}
     axes = [axis for axis in AXES if starts[axis]]
-    if len(axes) < sum(use.uses(f"blockIdx.{axis}") for axis in AXES):
+    bounded = [sum_of(tree, use.first) or {} for name, tree in use.begins.items() if use.bound(name)]
+    seen = [axis for axis in AXES if axis in axes or any(_of(one, f"blockIdx_{axis}") for one in bounded)]
+    if len(seen) < sum(use.uses(f"blockIdx.{axis}") for axis in AXES):
         return {}  # what bounds one axis may bound the others, in a way that is not seen
     for axis in axes:
         block, any_number = f"blockIdx_{axis}", use.uses(f"gridDim.{axis}")

@@ -99,19 +99,20 @@ class LaunchGuess:
         gap = plain and f"blockDim_{axis}" in parts and known is None and span[1] is not None
         if gap:  # what the file does not know is left out: too many blocks, which the code leaves out as well
             known = self._known(block)
+        called = self._called_shape(0, axis) or "1"
+        guessed = not (re.search("[A-Za-z]", called) if known == "1" else re.search(rf"\b{block}\b", called))
         if bound is None or known is None:
-            return block, self._called_shape(0, axis) or "1", True
+            return block, called, guessed
         bound = expression_text(python_text(self._names.text(bound))) or bound
         if self._known(bound) is None:
-            return block, self._called_shape(0, axis) or "1", True
+            return block, called, guessed
         if bound in self._use.extents.values() and known != "1":
             of_block = f"({known})" if re.search(r"\W", known) else known
             self.constraints[f"{bound} is a whole number of blocks"] = f"{bound} % {of_block} == 0"
-        covering, launched = (
-            bound if whole or known == "1" else f"ceil_div({bound}, {known})",
-            self._called_shape(0, axis),
+        covering = bound if whole or known == "1" else f"ceil_div({bound}, {known})"
+        fixed = re.fullmatch(
+            r"(?:(\d+) \* )?(sm_count)(?: \* (\d+))?|(\d+)", self._called_shape(0, axis) or ""
         )
-        fixed = re.fullmatch(r"(?:(\d+) \* )?(sm_count)(?: \* (\d+))?|(\d+)", launched or "")
         if self._use.uses(f"gridDim.{axis}") and fixed:  # blocks of a loop over the grid: any number is right
             usual = ("grid_size", "blocks") if self._axes() == 1 else (f"grid_{axis}", f"blocks_{axis}")
             most = self._names.free(*(("blocks_per_sm", "per_sm") if fixed[2] else usual))
@@ -151,7 +152,8 @@ class LaunchGuess:
             choices.sort(key=lambda name: (not is_block(name), order.index(name) if name in order else -1))
             return f"{threads} * {choices[0]}" if threads > 1 else choices[0]
         if not names and number > 1:
-            return str(number * threads)
+            launched = self._called_shape(1, axis) or ""
+            return launched if launched.isdecimal() else str(number * threads)
         if f"blockDim_{axis}" not in names:
             free = (name for name in self._names.found if is_block(name) and _on(axis, name))
             if chosen := next((name for name in free if name not in self.blocks), None):
@@ -193,7 +195,8 @@ class LaunchGuess:
         node = self._called.shape[place]
         if axis == "x" and text_of(node) in self._in_call:
             return self._in_call[text_of(node)]
-        node = self._called.variables.get(text_of(node), node)
+        if text_of(node) not in map(text_of, self._called.arguments):
+            node = self._called.variables.get(text_of(node), node)
         parts = [node]
         if node.type in ("argument_list", "initializer_list", "parameter_list"):
             parts = node.named_children
@@ -201,6 +204,8 @@ class LaunchGuess:
             parts = node.named_children[-1].named_children
         number = AXES.index(axis)
         text = self.in_file(parts[number]) if number < len(parts) else "1"
+        terms = sum_of(python_text(text)) if text else None
+        text = str(terms[()]) if terms is not None and set(terms) == {()} else text
         return None if text == "0" else text
 
     def in_file(self, node: Node) -> str | None:

@@ -92,6 +92,8 @@ class Tensors:
             note = "the shape: an index is set more than once"
         elif any(self._strided(index) for index in use.indices):
             note = "the shape: its indices are multiples of a number that the kernel is passed"
+        if use.stepped:
+            note = "the shape: a loop moves its pointer"
         extents = [self._names.text(expression_text(python_text(str(extent))) or "1") for extent in shape]
         lanes = one.type.lanes
         if lanes > 1:
