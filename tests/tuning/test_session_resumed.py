@@ -229,7 +229,7 @@ def test_rules_of_thumb_belong_to_a_run(database: Database, kernel: KernelSpec) 
     with pytest.raises(Interrupted):
         run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5), rules=("occupancy",))
     for rules in ((), ("occupancy", "registers")):
-        with pytest.raises(TunerError, match="began with --rules occupancy; say the same"):
+        with pytest.raises(TunerError, match="had another --rules; say the same"):
             run(kernel, database, StubDevice(), resume=True, rules=rules)
     assert run(kernel, database, StubDevice(), resume=True, rules=("occupancy",)).finish is not None
 

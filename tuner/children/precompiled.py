@@ -167,8 +167,6 @@ def _heap() -> int:
         bindings.nvrtcDestroyProgram(program)
         found = [start for start, end in _mappings() if start < _BELOW and end - start >= HEAP_BYTES]
         return max(found, default=0)
-    except AttributeError:  # before CUDA 12.8
-        return 0
     finally:
         memory.munmap(ctypes.c_void_p(_BELOW), size)
 

@@ -27,8 +27,6 @@ TEMPORARY = "kernel-tune-of-"
 FLOCK = "hhqqi4x"
 """``struct flock``: type, whence, start, length, process."""
 _DATABASE = b"SQLite format 3\0"
-_BESIDE_IT = "-journal", "-wal", "-shm", "-lock"
-"""Ends of names beside a database's: without its journal what a killed tuner left cannot be read."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -111,17 +109,12 @@ def _refuse_to_replace(path: Path) -> None:
         return
     if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
         raise OSError(errno.EINVAL, "it is not a plain file", str(path))
-    whole = next(
-        (path.with_name(path.name.removesuffix(end)) for end in _BESIDE_IT if path.name.endswith(end)), path
-    )
     try:
-        begins = read_beginning(whole, len(_DATABASE)) if whole.is_file() else b""
+        begins = read_beginning(path, len(_DATABASE)) if path.is_file() else b""
     except OSError:  # what cannot be read, this user could still remove
         return
     if begins == _DATABASE:
-        raise FileExistsError(
-            errno.EEXIST, "it is a database, or belongs to one, and is not replaced", str(path)
-        )
+        raise FileExistsError(errno.EEXIST, "it is a database, and is not replaced", str(path))
 
 
 @contextmanager

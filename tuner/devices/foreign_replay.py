@@ -22,7 +22,6 @@ from tuner.devices.submissions import measured, trial_of
 from tuner.formats.foreign import ForeignResults, read_foreign
 from tuner.formats.foreign_recording import ForeignRow
 from tuner.kernel.space import SearchSpace
-from tuner.kernel.spec import KernelSpec
 
 NOT_RECORDED = "not recorded"
 NOISE_ROWS = 1000
@@ -47,9 +46,6 @@ class ForeignDevice(ReplayDevice):
         self.results = results
         self._by_values = {_values(configuration): row for configuration, row in results.rows.items()}
         self._noise_floor = noise_floor_of(list(results.rows.values()))
-
-    def _say_unknown(self, kernel: KernelSpec) -> None:
-        """Say nothing: the kernel was made from the file."""
 
     def noise_floor(self, time_ns: float, mode: Mode | None = None) -> float:
         """Return how far halves of the same configuration's runtimes are apart; 0 where the file has no noise data."""

@@ -93,13 +93,6 @@ class ReplayDevice(Device):
                 f"run it on a machine with a GPU; {CHECK}",
             )
 
-    def _say_unknown(self, kernel: KernelSpec) -> None:
-        """Say, for a recording of an older format, that the kernel may have changed since."""
-        if not self.recording.computation:
-            self.say(
-                f"{self.name} is of an older format: whether {kernel.name} still computes the same is not known"
-            )
-
     def _prepare(
         self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
     ) -> None:
@@ -107,7 +100,6 @@ class ReplayDevice(Device):
         self.conditions, self._trials = conditions, []
         self.refuse_other(kernel)
         self._identity = KernelIdentity(kernel)
-        self._say_unknown(kernel)
         for recorded in self.recording.problems:
             if recorded.problem == problem:
                 self._kernel, self._recorded = kernel, recorded

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.children.measuring import BaselineContestant, PythonCall
-from tuner.core.errors import TunerError, UsageError
+from tuner.core.errors import TunerError
 from tuner.core.model import Value
 from tuner.expressions.library_call import LibraryCall
 from tuner.gpu.arrays import (
@@ -63,8 +63,6 @@ def make_call(
             return evaluate(values)
 
         return Call(text, call.library, run)
-    if kind is not BaselineKind.PYTHON:
-        raise UsageError(f"{text!r} is no call", "only calls and Python functions can be made")
     function = function or load_function(text, file)
     library = next((name for name in ("torch", "cupy") if library_version(name)), "")
     tensors = {name: array_of(library, view) for name, view in views.items()}

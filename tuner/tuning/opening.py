@@ -154,22 +154,18 @@ def interrupted_run(store: Store, request: Request, device: str) -> Run:
     if run is None:
         store.refuse_going_on(problem, device)
         raise TunerError(f"there is no interrupted run of {problem} on {device}", "leave out --resume")
-    rules = run.options.rules
-    if rules != request.options.rules:
-        began = f"with --rules {','.join(rules)}" if rules else "without --rules"
+    then, now = run.options, request.options
+    others = {
+        "--rules": then.rules != now.rules,
+        "--max-error": now.max_error not in (None, then.max_error),
+        "--margin": now.margin not in (None, then.margin or 0.0),
+    }
+    if other := [name for name, differs in others.items() if differs]:
         raise TunerError(
-            f"the interrupted run of {problem} began {began}", "say the same, or leave out --resume"
+            f"the interrupted run of {problem} had another {other[0]}", "say the same, or leave out --resume"
         )
     if not identity.same_text(run):
         raise TunerError(f"{run.problem.kernel} has changed since its interrupted run", "leave out --resume")
-    bound = run.options.max_error
-    if request.options.max_error not in (None, bound):
-        began = "without a bound on the error" if bound is None else f"with --max-error {bound:g}"
-        raise TunerError(f"the interrupted run of {problem} began {began}", "leave out --resume")
-    if request.options.margin not in (None, run.options.margin or 0.0):
-        raise TunerError(
-            f"the interrupted run of {problem} began with another --margin", "leave out --resume"
-        )
     return run
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from msgspec import structs
@@ -40,7 +40,6 @@ from tuner.studies.judging.verdict import (
     ProblemVerdict,
     SizeChecked,
     Speed,
-    TaskRecord,
     Verdict,
     Versus,
     judged_for,
@@ -92,10 +91,6 @@ class Judgement:
     task: Task
     seed: int
     say: Callable[[str], None]
-    record: TaskRecord = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "record", self.task.record)
 
     def judge(self, candidate: KernelSpec, name: str, incumbent: Best | None = None) -> Verdict:
         """Return the verdict about a candidate; its first fault is the last that is looked for.
@@ -174,7 +169,7 @@ class Judgement:
         versions = {"kernel-tune": __version__, "driver": device.gpu.driver, **device.versions}
         at = datetime.now(UTC).isoformat(timespec="seconds")
         return Verdict(
-            FORMAT, judged, speed, reason, message, self.record, record, tuple(problems), CONFIDENCE, self.seed,
+            FORMAT, judged, speed, reason, message, self.task.record, record, tuple(problems), CONFIDENCE, self.seed,
             device.gpu.name, versions, at,
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tuner.core.conditions import Mode
@@ -33,7 +34,7 @@ class Task:
     file: str = ""
     """As a user names it."""
 
-    @property
+    @cached_property
     def record(self) -> TaskRecord:
         """The task, for a verdict."""
         kernel, identity = self.kernel, KernelIdentity(self.kernel)
