@@ -194,7 +194,12 @@ def test_own_headers_may_have_host_code(tmp_path: Path) -> None:
     assert Compiler(None).answer(request).error.startswith('twice.cu:6: error: identifier "nowhere"')
 
 
-def test_a_macro_in_what_the_kernel_does_not_need_is_said(tmp_path: Path) -> None:
+def test_a_macro_in_another_kernel_is_left_out_with_it(tmp_path: Path) -> None:
+    other = "__global__ void other(float* y, int SCALE) { y[SCALE] = 0; }\n"
+    assert compiled(kernel_of(tmp_path, f"{TEMPLATE}{other}", ENTRY))
+
+
+def test_a_macro_in_a_header_that_the_kernel_does_not_need_is_said(tmp_path: Path) -> None:
     (tmp_path / "box.h").write_text("struct Box {\n    int SCALE;\n};\n")
     kernel = kernel_of(tmp_path, f'#include "box.h"\n{TEMPLATE}', ENTRY)
     request = RenderRequest(kernel.file, kernel.problem(), ARCHITECTURES[90], configuration())

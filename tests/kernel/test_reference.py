@@ -302,6 +302,7 @@ def test_numbers_of_messages() -> None:
         "1152921504606846977", "-7", "0.333333", "0.333333333"
     ]  # fmt: skip
     assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 elements are wrong"
+    assert wrong_text(0.1, 0.1 + 1e-8, 1, 1).startswith("is 0.1, expected 0.10000001;")
     assert wrong_text(1, 2, 1, 2) == "is 1, expected 2; 1 of 2 elements are wrong"
 
 

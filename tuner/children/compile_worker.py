@@ -194,7 +194,7 @@ class Compiler:
             try:
                 whole = with_own_headers(source.text, source.include, PROGRAM)
                 needed = needed_part(whole, source.entry)
-                if needed == whole or _hits_macro(source.text, error.log):
+                if needed == whole or _hits_macro(source.text, needed, error.log):
                     raise
                 compiled = self._compile_or_get(replace(source, text=needed), arch)
             except KernelError:  # too large to be read
@@ -243,12 +243,15 @@ def _given(source: _Source) -> Cubin:
     return Cubin(source.cubin, source.entry, Resources(), "")
 
 
-def _hits_macro(source: str, log: str) -> bool:
-    """Return whether a line that is no CUDA has a macro that the tuner defines: that is to be said, not left out."""
-    defines, begins, _ = source.partition("\n#line 1 ")
+def _hits_macro(source: str, needed: str, log: str) -> bool:
+    """Return whether a line that is no CUDA has a macro that the tuner defines: that is to be said, not left out.
+
+    A line of the source itself that the kernel does not need, such as another kernel's parameter, is left out.
+    """
+    defines, begins, own = source.partition("\n#line 1 ")
     names = set(re.findall(r"^#define (\w+)", defines, re.MULTILINE)) if begins else set()
-    lines = re.findall(r"error: expected [^\n]*\n([^\n]*)", log)
-    return any(names & set(re.findall(r"\w+", line)) for line in lines)
+    lines = map(str.strip, re.findall(r"error: expected [^\n]*\n([^\n]*)", log))
+    return any(names & set(re.findall(r"\w+", line)) for line in lines if line in needed or line not in own)
 
 
 def _identity(file: Path, candidate: str, code: str) -> KernelIdentity:  # noqa: ARG001 - of the key

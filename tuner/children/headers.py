@@ -46,7 +46,8 @@ _HOSTS = re.compile(
 _HOSTS_OF_CUDA = re.compile(
     r"""
     # of CUDA, for the host, and of its samples
-    cuda(?:_runtime|_runtime_api|_profiler_api|_occupancy)?\.h|cudaProfiler\.h|device_launch_parameters\.h|nvrtc\.h|nvml\.h
+    cuda(?:_runtime|_runtime_api|_profiler_api|_occupancy)?\.h|cudaProfiler\.h|nvrtc\.h|nvml\.h
+    |device_(?:launch_parameters|(?:atomic_)?functions|double_functions)\.h|math_functions\.h|sm_\d\d_\w+\.h
     |(?:vector_types|vector_functions|builtin_types|driver_types|host_defines|channel_descriptor)\.h
     |cu(?:blas|blas_v2|blasLt|blasXt|fft|fftXt|rand|solver\w*|sparse|dnn)\.h|nccl\.h|nvToolsExt\w*\.h|nvtx3/\w+\.h(?:pp)?
     |(?:\w+/)*(?:helper_(?:cuda|functions|string|timer|image|cuda_drvapi|gl|cusolver)|exception)\.h

@@ -13,6 +13,9 @@ using ::abs, ::acos, ::acosh, ::asin, ::asinh, ::atan, ::atan2, ::atanh, ::cbrt,
     ::isfinite, ::isinf, ::isnan, ::labs, ::ldexp, ::lgamma, ::llabs, ::llrint, ::llround, ::log, ::log10, ::log1p, ::log2,
     ::logb, ::lrint, ::lround, ::modf, ::nearbyint, ::nextafter, ::pow, ::remainder, ::rint, ::round, ::scalbn, ::signbit,
     ::sin, ::sinh, ::sqrt, ::tan, ::tanh, ::tgamma, ::trunc;
+using ::acosf, ::asinf, ::atan2f, ::atanf, ::cbrtf, ::ceilf, ::copysignf, ::cosf, ::erff, ::exp2f, ::expf, ::fabsf,
+    ::floorf, ::fmaf, ::fmaxf, ::fminf, ::fmodf, ::hypotf, ::log10f, ::log1pf, ::log2f, ::logf, ::powf, ::rintf, ::roundf,
+    ::sinf, ::sqrtf, ::tanf, ::tanhf, ::truncf;
 using ::free, ::malloc, ::memcpy, ::memset, ::printf;
 
 template <typename T>

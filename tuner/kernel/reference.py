@@ -373,8 +373,11 @@ def place_of(index: int, shape: tuple[int, ...]) -> str:
 
 def wrong_text(got: Any, expected: Any, wrong: int, count: int) -> str:
     """Return what the first wrong element is and should be, and how many of a tensor's are wrong."""
-    found = got if isinstance(got, str) else in_full(got)
-    return f"is {found}, expected {in_full(expected)}; {wrong} of {count} elements are wrong"
+    for digits in (6, 9, 17):
+        found, right = got if isinstance(got, str) else in_full(got, digits), in_full(expected, digits)
+        if found != right:
+            break
+    return f"is {found}, expected {right}; {wrong} of {count} elements are wrong"
 
 
 def in_full(number: Any, digits: int = 6) -> str:

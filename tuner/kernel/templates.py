@@ -99,7 +99,16 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         if level:
             nested = "blocks" if any(isinstance(node, nodes.Stmt) for node in level) else "parentheses"
             raise SyntaxError(f"too many nested {nested}", (filename, level[0].lineno, None, None))
+        for joined in tree.find_all(nodes.Concat):
+            joined.nodes = [
+                nodes.Filter(one, "string", [], [], None, None, lineno=one.lineno) for one in joined.nodes
+            ]
         return tree
+
+
+def _printed(value: Any) -> Any:
+    """Return what a value prints as: true and false are those of C++."""
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 @functools.lru_cache(maxsize=16)
@@ -112,10 +121,11 @@ def environment_of(folder: Path, marked: bool = False) -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
-        finalize=lambda value: str(value).lower() if isinstance(value, bool) else value,  # as C++ has them
+        finalize=_printed,
         auto_reload=not _READ_ONCE.is_set(),
         extensions=[LineMarks] if marked else [],
     )
+    environment.filters["string"] = lambda value: str(_printed(value))
     environment.filters["c_type"] = _lookup(C_TYPES, "c_type")
     environment.filters["itemsize"] = _lookup(ITEMSIZE, "itemsize")
     for function in (cuda, cuda_double, cuda_magnitude, uses, operations):

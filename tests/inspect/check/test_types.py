@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.commands import said_by
 from tests.inspect.check.planted import PLANTED, findings
 from tuner.inspect.emulator.host import COMPILER
 from tuner.runtime.dtypes import DTYPES
@@ -223,3 +225,37 @@ def test_parameters_are_compared_where_a_part_alone_compiles(
     code.write_text(old + code.read_text().replace("int n)", "long long n)"))
     _, (line,) = findings(capsys, str(file), "--cc", "90", "--no-cpu")
     assert "argument 3 of kind is a number of int32, but the parameter is a 64-bit integer" in line
+
+
+@pytest.mark.parametrize(
+    ("headers", "value", "name"),
+    [
+        (
+            ("cuda/std/complex", "cuda/std/array", "device_functions.h", "cmath"),
+            "cuda::std::complex<float>(-x[i], uchar(1)).real() * cuda::std::array<ptrdiff_t, 1>{1}[0] * std::sqrtf(1)",
+            "T",
+        ),
+        (
+            ("thrust/complex.h",),
+            "(thrust::complex<float>(0, x[i]) * thrust::complex<float>(0, 1)).real()",
+            "T",
+        ),
+        (
+            ("cuda_pipeline.h",),
+            "0; if (i >= n) return; __pipeline_memcpy_async(&room[threadIdx.x], &x[i], 4, i % 2 * 4); "
+            "__pipeline_commit(); __pipeline_wait_prior(0); y[i] = -room[threadIdx.x] - (i % 2 ? x[i] : 0)",
+            "lanes",
+        ),
+    ],
+)
+def test_headers_of_cuda_are_there_and_come_before_parameters(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, headers: tuple[str, ...], value: str, name: str
+) -> None:
+    file = written(tmp_path, "float32", "right")
+    code, text = file.with_name("right.cu"), file.read_text()
+    file.write_text(text.replace("block_size = {", f"{name} = {{ values = [64] }}\nblock_size = {{"))
+    lines = "".join(f"#include <{header}>\n" for header in headers)
+    body = code.read_text().replace("-x[i]", value)
+    code.write_text(lines + body.replace("const int i", f"__shared__ float room[{name}]; const int i"))
+    report = said_by(capsys, "check", str(file), "--cc", "90", "--json")
+    assert json.loads(report.out)["findings"] == [] and "not run on the CPU" not in report.out

@@ -63,8 +63,7 @@ UNSEEN = "-fno-sanitize=thread"
 LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")
 """Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46. What a kernel does not call
 is not compiled: gemm's takes 100 ms instead of 160, with -Og instead of -O1, which runs as fast."""
-_OURS = re.compile(r"cub/|cuda/|cooperative_groups")
-"""Headers that have other names than a kernel's own."""
+_LIBCUXX = "cuda/std/"
 _NOT_FOUND = re.compile(r"undefined symbol: (\w+)")
 
 
@@ -197,8 +196,11 @@ class HostKernel:
             for number, name in enumerate(map(function_name, variables))
         )
         # As when they are compiled for a GPU, they come before the macros of parameters.
-        ours = [name for name in included(source, include)[1] if _OURS.match(name)]
-        before = "".join(f"#include <{one}>\n" for one in ours if (machine() / "include" / one).is_file())
+        names = included(source, include)[1]
+        ours = [
+            name for name in names if name.startswith(_LIBCUXX) or (machine() / "include" / name).is_file()
+        ]
+        before = "".join(f"#include <{name}>\n" for name in ours)
         text = (
             f'#include "cuda.hpp"\n{before}{BESIDE}{macros(options)}#line 1 "{RENDERED}"\n{for_host(source)}\n'
             f'#line 1 "launch"\n{places}'
@@ -206,10 +208,14 @@ class HostKernel:
         )
         folder.mkdir(parents=True, exist_ok=True)
         file, library = folder / "kernel.cpp", folder / "kernel.so"
-        for name in hosts_of_cuda(source, include):
-            empty = folder / "empty" / name
-            empty.parent.mkdir(parents=True, exist_ok=True)
-            empty.touch()
+        of_std = [name for name in names if name.startswith(_LIBCUXX)]
+        for name in (*hosts_of_cuda(source, include), *of_std):
+            given = folder / "empty" / name
+            given.parent.mkdir(parents=True, exist_ok=True)
+            text_of = (
+                f"#include <{name.removeprefix(_LIBCUXX)}>\nnamespace cuda {{ namespace std = ::std; }}\n"
+            )
+            given.write_text(text_of if name in of_std else "")
         for name, of in ((name, of) for of in header_folders() for name in PLAIN if (of / name).is_file()):
             (folder / "empty").mkdir(exist_ok=True)
             (folder / "empty" / name).write_bytes((of / name).read_bytes())

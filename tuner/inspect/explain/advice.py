@@ -261,17 +261,8 @@ def _patterns(patterns: Sequence[Pattern]) -> Iterator[Advice]:
     for shared, name in ((False, "memory access"), (True, "bank conflicts")):
         own = [one for one in patterns if one.shared is shared]
         wasteful = [one for one in own if one.cost > WASTE * one.best]
-        for one in wasteful[:MOST_PATTERNS]:
-            does = "writes" if one.writes else "reads"
-            where = f"{one.line} {does}" if one.line else f"a line of its headers {does}"
-            if shared:
-                text = f"{where} shared memory in {one.cost:.3g} turns: lanes meet in the same bank; pad the rows"
-            else:
-                text = (
-                    f"{where} {one.name} in {one.cost:.3g} sectors a warp, where {one.best:.3g} hold the data: "
-                    "let neighbouring threads take neighbouring elements"
-                )
-            yield Advice(name, PROBLEM, text)
+        texts = dict.fromkeys(map(_waste, wasteful))  # a line may have several accesses of one pattern
+        yield from (Advice(name, PROBLEM, text) for text in [*texts][:MOST_PATTERNS])
         if own and not wasteful:
             what = (
                 "no two lanes meet in a bank"
@@ -279,6 +270,16 @@ def _patterns(patterns: Sequence[Pattern]) -> Iterator[Advice]:
                 else "warps take few more sectors than their data fill"
             )
             yield Advice(name, OK, what)
+
+
+def _waste(one: Pattern) -> str:
+    where = f"{one.line or 'a line of its headers'} {'writes' if one.writes else 'reads'}"
+    if one.shared:
+        return f"{where} shared memory in {one.cost:.3g} turns: lanes meet in the same bank; pad the rows"
+    return (
+        f"{where} {one.name} in {one.cost:.3g} sectors a warp, where {one.best:.3g} hold the data: "
+        "let neighbouring threads take neighbouring elements"
+    )
 
 
 def _width(launch: LaunchExplanation) -> Iterator[Advice]:
