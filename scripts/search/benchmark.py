@@ -48,7 +48,7 @@ from scripts.search.cases import Case, read_cases
 from tuner.children.compilation import Compilation
 from tuner.core.model import Configuration, Status
 from tuner.kernel.space import SearchSpace
-from tuner.search.base import Transferring
+from tuner.search.base import Nominating, Transferring
 from tuner.search.expected_improvement import GPEISampler, GPEISettings
 from tuner.search.samplers import make_search
 from tuner.search.stopping import PATIENCE, StoppingCriterion
@@ -174,7 +174,8 @@ class Replay:
     def from_shortlist(self) -> None:
         """Choose from a shortlist that compilers fill, and tell results late."""
         given, search, device = self.job.given, self.search, Ready(self.job.given.compilers)
-        shortlist = Shortlist(search, device, lambda: device.lookahead)  # type: ignore[arg-type]
+        assert isinstance(search.sampler, Nominating)
+        shortlist = Shortlist(search.sampler, device, lambda: device.lookahead)  # type: ignore[arg-type]
         under_way: deque[tuple[Configuration, float | None]] = deque()
         began = time.process_time()
         for number in range(given.trials):

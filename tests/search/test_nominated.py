@@ -12,12 +12,12 @@ def test_what_is_nominated_is_not_asked_for_again_until_it_is_withdrawn() -> Non
     first = search.ask()
     assert first == space.default
     search.tell(first, time_of(first))
-    nominated = [*search.nominate(5), *search.nominate(1000)]
+    nominated = [*search.sampler.nominate(5), *search.sampler.nominate(1000)]
     assert len({first, *nominated}) == len(space)
     assert search.ask() is None
-    search.withdraw(nominated[5])
-    assert search.nominate(2) == [nominated[5]]
-    assert search.nominate(1) == []
+    search.sampler.withdraw(nominated[5])
+    assert search.sampler.nominate(2) == [nominated[5]]
+    assert search.sampler.nominate(1) == []
     assert search.expected_improvement is not None
 
 
@@ -27,10 +27,10 @@ def test_the_choice_goes_by_the_latest_results() -> None:
     search = make_search("gp-ei", space, 4)
     first = search.ask()
     assert first is not None
-    nominees = search.nominate(80)
+    nominees = search.sampler.nominate(80)
     tried = []
     for _ in range(30):
-        ranked = search.choose(nominees)
+        ranked = [nominees[index] for index in search.sampler.choose(nominees)]
         assert set(ranked) == set(nominees)
         chosen = ranked[0]
         assert search.ask(chosen) == chosen
@@ -44,14 +44,14 @@ def test_the_choice_goes_by_the_latest_results() -> None:
 
 def test_a_nominee_may_fail_without_having_been_chosen() -> None:
     search = make_search("gp-ei", single(3, 4), 1)
-    for configuration in search.nominate(6):
+    for configuration in search.sampler.nominate(6):
         assert search.ask(configuration) == configuration
         search.tell(configuration, None)
-    assert search.nominate(1)
+    assert search.sampler.nominate(1)
 
 
 def test_nominations_go_on_where_a_variant_has_no_more() -> None:
     space = union()  # its first variant has one configuration
     search = make_search("gp-ei", space, 0)
-    assert len(search.nominate(12)) == 12
-    assert len(search.nominate(1000)) == len(space) - 12
+    assert len(search.sampler.nominate(12)) == 12
+    assert len(search.sampler.nominate(1000)) == len(space) - 12

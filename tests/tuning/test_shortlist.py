@@ -19,7 +19,8 @@ from tuner.core.model import Configuration, Measurement, RunOptions, Status, Tri
 from tuner.database.database import Database
 from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import summary
-from tuner.search.samplers import make_search
+from tuner.search.expected_improvement import GPEISampler
+from tuner.search.study import Search
 from tuner.tuning import shortlist as module
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
@@ -58,10 +59,10 @@ class Counter:
 def test_how_many_are_nominated_follows_from_what_trials_take(
     compilers: int, compile_s: float, measure_s: float, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    device, search, at_once = Counter(compilers), make_search("gp-ei", single(6, 5), 1), list[int]()
-    nominate = search.nominate
-    monkeypatch.setattr(search, "nominate", lambda count: at_once.append(count) or nominate(count))  # type: ignore[func-returns-value]
-    shortlist = Shortlist(search, device)  # type: ignore[arg-type]
+    device, sampler, at_once = Counter(compilers), GPEISampler(single(6, 5), 1), list[int]()
+    nominate = sampler.nominate
+    monkeypatch.setattr(sampler, "nominate", lambda count: at_once.append(count) or nominate(count))  # type: ignore[func-returns-value]
+    shortlist = Shortlist(sampler, device, lambda: 40)  # type: ignore[arg-type]
     shortlist.fill(10_000)
     assert device.begun == compilers + RESERVE
     for told in range(1, 9):
@@ -75,7 +76,7 @@ def test_how_many_are_nominated_follows_from_what_trials_take(
 
 
 def test_what_is_not_in_the_cache_takes_the_compilers_time_although_most_is() -> None:
-    shortlist = Shortlist(make_search("gp-ei", single(6, 5), 1), Counter(16))  # type: ignore[arg-type]
+    shortlist = Shortlist(GPEISampler(single(6, 5), 1), Counter(16), lambda: 40)  # type: ignore[arg-type]
     for number in range(24):
         shortlist.told(0.5 if number % 5 < 2 else 0.01, 0.025)
     assert 1.0 < shortlist.rate < 2.0  # by the median it would be 2.5
@@ -100,8 +101,8 @@ def test_a_choice_waits_for_the_oldest_nominees_alone() -> None:
             self.done.pop(configuration)
 
     device = Half()
-    search = make_search("gp-ei", single(6, 5), 1)
-    shortlist = Shortlist(search, device)  # type: ignore[arg-type]
+    sampler = GPEISampler(single(6, 5), 1)
+    search, shortlist = Search(sampler.space, sampler), Shortlist(sampler, device, lambda: 40)  # type: ignore[arg-type]
     for told in range(20):
         shortlist.told(0.4, 0.025)
         shortlist.fill(10_000)
@@ -112,7 +113,7 @@ def test_a_choice_waits_for_the_oldest_nominees_alone() -> None:
 
 def test_nothing_is_nominated_that_cannot_be_chosen_any_more() -> None:
     device = Counter(16)
-    shortlist = Shortlist(make_search("gp-ei", single(6, 5), 1), device)  # type: ignore[arg-type]
+    shortlist = Shortlist(GPEISampler(single(6, 5), 1), device, lambda: 40)  # type: ignore[arg-type]
     shortlist.fill(5)
     assert device.begun == 5
 

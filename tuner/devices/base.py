@@ -168,6 +168,9 @@ class Device(ABC):
         """Since the last ``prepare``."""
         self.phases = Phases()
         """Of the run under way."""
+        self.kernel: KernelSpec
+        self.problem: Problem
+        """What is prepared, or was to be."""
         self._held: tuple[object, ...] | None = None
         """What was prepared last."""
         self._refusal: TunerError | None = None
@@ -230,7 +233,7 @@ class Device(ABC):
         Raises:
             DeviceError: the problem does not fit, or its reference fails.
         """
-        self.busy = BusyTime()
+        self.busy, self.kernel, self.problem = BusyTime(), kernel, problem
         wanted = (kernel, problem, seed, conditions, truth)
         if wanted == self._held and self._refusal is not None:
             raise self._refusal

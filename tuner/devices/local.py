@@ -265,8 +265,6 @@ class LocalDevice(Device):
 
     def confirm(self, configuration: Configuration, time_ns: float) -> Measurement:
         """Measure thoroughly in a fresh process on other inputs."""
-        for variant, name in self._submissions.idle():
-            self.say(f"{name} of {variant} changed neither machine code nor launches: tune check says more")
         self.release()
         problem, self._confirmed = self._submissions.problem, None
         try:

@@ -20,10 +20,6 @@ SourceKey = tuple[str, bytes]
 """What is compiled, as a digest, and how it is launched."""
 
 
-FEWEST_PAIRS = 3
-"""Of configurations, to say that a parameter does nothing."""
-
-
 @dataclass
 class _EqualSources:
     """Configurations that compile to one machine code with the same launches."""
@@ -100,8 +96,6 @@ class Submissions:
         """None only wakes the caller that waits for one, because something was prefetched."""
         self._equal: dict[SourceKey, _EqualSources] = {}
         self._lock = threading.Lock()
-        self._told: set[tuple[str, str]] = set()
-        """What :meth:`idle` has returned."""
 
     def begin(self, number: int) -> None:
         """Note a submission."""
@@ -165,22 +159,6 @@ class Submissions:
         if measurement is not None:
             self.answer(measured(trial, measurement))
         return first
-
-    def idle(self) -> list[tuple[str, str]]:
-        """Return variants and parameters, each once: configurations that differ in it alone were all one candidate."""
-        first: dict[tuple[str, str, Configuration], int] = {}
-        same: dict[tuple[str, str], list[bool]] = {}
-        for number, equal in enumerate(self._equal.values()):
-            for one in equal.configurations:
-                for name, _ in one.parameters:
-                    others = tuple(other for other in one.parameters if other[0] != name)
-                    key = one.variant, name, Configuration(one.variant, others)
-                    if key in first:
-                        same.setdefault((one.variant, name), []).append(first[key] == number)
-                    first.setdefault(key, number)
-        idle = [key for key, answers in same.items() if len(answers) >= FEWEST_PAIRS and all(answers)]
-        told, self._told = self._told, {*self._told, *idle}
-        return [key for key in idle if key not in told]
 
     def measured(self, key: SourceKey, measurement: Measurement) -> None:
         """Answer the submissions of a source; those that come later get the same without what it cost."""

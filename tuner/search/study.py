@@ -106,28 +106,11 @@ class Search:
         learnt = self.sampler.learn(results, distance)
         return len(results) if learnt is None else learnt
 
-    # -- two steps, for samplers that can choose later what they nominate now
-
-    def nominate(self, count: int) -> list[Configuration]:
-        """Return configurations worth compiling; see :class:`tuner.search.base.Nominating`."""
-        assert isinstance(self.sampler, Nominating)
-        return self.sampler.nominate(count)
-
-    def choose(self, nominees: Sequence[Configuration]) -> list[Configuration]:
-        """Return nominees in the sampler's order as of the latest results; the first is tried next."""
-        assert isinstance(self.sampler, Nominating)
-        return [nominees[index] for index in self.sampler.choose(nominees)]
-
-    def withdraw(self, configuration: Configuration) -> None:
-        """Take a nomination back."""
-        assert isinstance(self.sampler, Nominating)
-        self.sampler.withdraw(configuration)
-
     def expected_gain(self) -> float | None:
         """Return the share of the best time that the sampler expects its next proposal to save, where it says so."""
         if not isinstance(self.sampler, Nominating) or not isinstance(self.sampler, Expecting):
             return None
-        expected = self.sampler.expected_improvement if self.nominate(1) else 0.0
+        expected = self.sampler.expected_improvement if self.sampler.nominate(1) else 0.0
         return 1 - 2.0**-expected if math.isfinite(expected) else None
 
     @property

@@ -193,9 +193,7 @@ def ablate(
             Contestant(configuration, _time_ns(trials[configuration]), name=name)
             for name, configuration in [(ITSELF, itself), *((one.name, one.configuration) for one in group)]
         ]
-        found = interleaved.compare(
-            device, kernel, problem, contestants, request.rounds, request.seed + number, needed=1
-        )
+        found = interleaved.compare(device, contestants, request.rounds, request.seed + number, needed=1)
         named = {one.name: one for one in group}
         failed = {failure.name: failure.error for failure in found.failures}
         if error := failed.pop(ITSELF, ""):
@@ -208,7 +206,7 @@ def ablate(
             timed[timing.name] = replace(named[timing.name], timing=timing, compared=compared)
     tags = sorted({tag for comparison in comparisons for tag in comparison.tags})
     return Ablation(
-        **vars(interleaved.comparison_on(device, kernel, problem, _joined(comparisons), tags=tags)),
+        **vars(interleaved.comparison_on(device, _joined(comparisons), tags=tags)),
         request=request,
         alternatives=tuple(timed.get(one.name) or _untimed(one, trials) for one in every),
         error=error,

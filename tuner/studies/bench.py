@@ -128,7 +128,7 @@ def bench(device: Device, target: Target, against: Against, rounds: int, seed: i
     """
     device.prepare(target.kernel, target.problem, seed, target.conditions)
     contestants, notes = _contestants(device, target, against)
-    found = interleaved.compare(device, target.kernel, target.problem, contestants, rounds, seed)
+    found = interleaved.compare(device, contestants, rounds, seed)
     failures = [one for one in found.failures if against.named or not one.not_installed]
     if target.winner is not None and target.broken:
         best = Contestant(target.winner.winner.configuration, name=BEST)
@@ -160,9 +160,7 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
         return replace(result, reason=reason or "it could not be run")
     limit_ns = stored.winner.time_ns * (1.0 + tolerance)
     if best.interval_ns[0] > limit_ns:
-        again = interleaved.compare(
-            device, target.kernel, target.problem, [best.contestant], rounds, seed + 1
-        )
+        again = interleaved.compare(device, [best.contestant], rounds, seed + 1)
         if again.failures:
             return replace(result, reason=again.failures[0].error)
         (best,) = again.timings

@@ -104,8 +104,6 @@ class Comparison:
 
 def compare(
     device: Device,
-    kernel: KernelSpec,
-    problem: Problem,
     contestants: Sequence[Contestant],
     rounds: int,
     seed: int,
@@ -118,8 +116,6 @@ def compare(
 
     Args:
         device: where.
-        kernel: what computes.
-        problem: what is computed.
         contestants: what is timed, in this order.
         rounds: groups of each.
         seed: of the order within the rounds.
@@ -129,19 +125,18 @@ def compare(
     """
     race = device.race(RaceRequest(contestants, rounds, SAMPLES, seed, mode, needed), failing)
     failures = [Failure(contestants[index], error) for index, error in race.failures.items()]
-    return comparison_on(device, kernel, problem, list(race.timed.values()), failures, race.tags, mode)
+    return comparison_on(device, list(race.timed.values()), failures, race.tags, mode)
 
 
 def comparison_on(
     device: Device,
-    kernel: KernelSpec,
-    problem: Problem,
     timings: Sequence[Timed],
     failures: Sequence[Failure] = (),
     tags: Sequence[str] = (),
     mode: Mode | None = None,
 ) -> Comparison:
     """Return what was timed on a device that is prepared for the problem, perhaps in another mode."""
+    kernel, problem = device.kernel, device.problem
     conditions = replace(device.conditions, mode=mode) if mode else device.conditions
     roof = roof_under(roof_of(kernel, problem, device.gpu), conditions.mode)
     where = (kernel, problem, device.gpu, conditions, roof, device.calibration)

@@ -104,7 +104,7 @@ class LadderRun:
             device.prepare(sweep.kernel, problem, sweep.search.seed, conditions)
             count = len(tuned) + len(baselines)
             self._progress.step(f"{ladder.sizes_text(level.sizes)}: timing {count} in turn", self._ended)
-            found = self._timed(level, problem, tuned, baselines)
+            found = self._timed(level, tuned, baselines)
         except Interrupted:
             raise
         except TunerError as error:
@@ -172,7 +172,6 @@ class LadderRun:
     def _timed(
         self,
         level: ladder.Level,
-        problem: Problem,
         tuned: Mapping[str, ladder.Tuned],
         baselines: Sequence[Contestant],
     ) -> Comparison:
@@ -188,9 +187,8 @@ class LadderRun:
 
         once_ns = sum(one.time_ns for one in contestants)
         most = int(COMPARISON_NS / once_ns) if once_ns else self._sweep.rounds
-        what = self._device, self._sweep.kernel, problem, contestants
-        rounds = max(MIN_SAMPLES, min(self._sweep.rounds, most))
-        return compare(*what, rounds, self._sweep.search.seed, needed=len(steps), failing=failing)
+        rounds, seed = max(MIN_SAMPLES, min(self._sweep.rounds, most)), self._sweep.search.seed
+        return compare(self._device, contestants, rounds, seed, needed=len(steps), failing=failing)
 
     def _expected_ns(self, name: str, roof: Roof) -> float:
         """Return a time extrapolated from the one before, in proportion to the work; 0 if there is none."""

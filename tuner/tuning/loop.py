@@ -76,8 +76,9 @@ class SearchLoop:
         self.time_s = math.inf if request.options.time_s is None else request.options.time_s
         self._counts_from = request.began
         self._expected_ns, self._first = request.expected_ns, request.first
-        selecting = isinstance(search.sampler, Nominating) and device.compilers
-        self.shortlist = Shortlist(search, device, self._lookahead) if selecting else None
+        self.shortlist: Shortlist | None = None
+        if isinstance(search.sampler, Nominating) and device.compilers:
+            self.shortlist = Shortlist(search.sampler, device, self._lookahead)
         self._stopped_before: Stopped | None = None
         """Why an interrupted run had stopped searching."""
         self._drift = DriftCheck()

@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from tuner.core.model import Configuration, Status
 from tuner.devices.base import Device
-from tuner.search.study import Search
+from tuner.search.base import Nominating
 
 DEPTH = 6
 """Trials under way at a time while nominees are passed over: two with the measuring process, and some for
@@ -62,14 +62,13 @@ class Shortlist:
     """Nominees of a search, from their nomination until they are chosen or withdrawn.
 
     Args:
-        search: one whose sampler nominates.
+        sampler: of the search.
         device: one with compilers.
-        lookahead: returns how many trials may be pending; None leaves it to the device.
+        lookahead: returns how many trials may be pending.
     """
 
-    def __init__(self, search: Search, device: Device, lookahead: Callable[[], int] | None = None) -> None:
-        self.search, self.device = search, device
-        self._lookahead = lookahead or (lambda: device.lookahead)
+    def __init__(self, sampler: Nominating, device: Device, lookahead: Callable[[], int]) -> None:
+        self.sampler, self.device, self._lookahead = sampler, device, lookahead
         self.nominated = 0
         """Nominations so far."""
         self.exhausted = False
@@ -137,7 +136,7 @@ class Shortlist:
             room = max(room, 1)
         if room <= 0 or self.exhausted:
             return
-        nominees = self.search.nominate(room)
+        nominees = self.sampler.nominate(room)
         self.exhausted = len(nominees) < room
         self.nominated += len(nominees)
         for number, configuration in enumerate(nominees, self.nominated - len(nominees)):
@@ -178,7 +177,7 @@ class Shortlist:
                     del self._waiting[configuration]
                     return configuration
                 nominees.append(configuration)
-        chosen, *others = self.search.choose(nominees)
+        chosen, *others = (nominees[index] for index in self.sampler.choose(nominees))
         del self._waiting[chosen]
         if not self.exhausted:
             for configuration in others[KEPT:]:
@@ -208,4 +207,4 @@ class Shortlist:
     def _withdraw(self, configuration: Configuration) -> None:
         del self._waiting[configuration]
         self.device.forget(configuration)
-        self.search.withdraw(configuration)
+        self.sampler.withdraw(configuration)

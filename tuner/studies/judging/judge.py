@@ -270,8 +270,6 @@ class _AtProblem:
         judgement = self._judgement
         compared = interleaved.compare(
             self._device,
-            self._candidate,
-            self._problem,
             [first, *self._others()],
             max(FEWEST_ROUNDS, min(ROUNDS, int(ROUNDS_NS / time_ns))),
             judgement.seed,

@@ -108,7 +108,7 @@ def slowed_baseline(device: Device, task: Task, verdict: Verdict) -> str:
                 continue
             mode = Mode(times.mode)
             compared = interleaved.compare(
-                device, task.kernel, problem, beaten, ALONE_ROUNDS, verdict.seed,
+                device, beaten, ALONE_ROUNDS, verdict.seed,
                 mode=mode if mode is not device.conditions.mode else None,
             )  # fmt: skip
             for timing in compared.timings:
