@@ -151,6 +151,28 @@ READ = {
         {"x": "batch channels hw inout", "bias": "channels input"},
         ["ceil_div(hw, block_size)", "channels", "batch"],
     ),
+    "heads that the code does not name, and a loop up to a block": (
+        """__global__ void scores(const float* q, const float* k, float* out, int heads, int tokens, int dim) {
+            const int h = blockIdx.y, t = blockIdx.x;
+            for (int j = threadIdx.x; j <= t; j += blockDim.x) {
+                float s = 0;
+                for (int d = 0; d < dim; ++d) s += q[(h * tokens + t) * dim + d] * k[(h * tokens + j) * dim + d];
+                out[(h * tokens + t) * tokens + j] = s;
+            }
+        }""",
+        {"q": "heads tokens dim input", "k": "heads tokens dim input", "out": "heads tokens tokens output"},
+        ["tokens", "heads"],
+    ),
+    "an index that is divided by what is computed": (
+        """__global__ void cropped(const float* x, float* y, int N, int C, int W, int R) {
+            const int left = W - R + 1, at = AT;
+            if (at >= N * C * left) return;
+            const int k = at % left, c = at / left % C, n = at / (left * C);
+            y[at] = x[(n * C + c) * W + k];
+        }""",
+        {"x": "N C W input", "y": "C * N * W - C * N * R + C * N output"},
+        ["ceil_div(C * N * W - C * N * R + C * N, block_size)"],
+    ),
     "blocks of a variable that the program passes": (
         """__global__ void halved(const float* x, float* y, int N, int C) {
             const int row = blockIdx.x;
@@ -225,6 +247,20 @@ def test_a_block_is_as_large_as_the_program_launches_it(capsys: pytest.CaptureFi
     )
     assert (launch(data)["grid"], launch(data)["block"]) == (["ceil_div(n, 16)"], ["18"])
     assert "a guess" not in said.err
+
+
+def test_pooling_has_no_rows_of_vectors(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = init(
+        capsys,
+        """__global__ void pooled(const float* x, float* y, int channels, int h, int w) {
+            const int c = blockIdx.x * BX + threadIdx.x, r = blockIdx.y * BY + threadIdx.y, oh = h / 2, ow = w / 2;
+            if (c >= ow || r >= oh) return;
+            const float* p = x + (blockIdx.z * h + 2 * r) * w + 2 * c;
+            y[(blockIdx.z * oh + r) * ow + c] = p[0] + p[1] + p[w] + p[w + 1];
+        }""",
+    )
+    assert shapes(data) == {"x": "channels h w input", "y": "channels h // 2 w // 2 output"}
+    assert said.err.count("a guess: ") == 1 and "a guess: the shape" in said.err
 
 
 def test_a_pointer_that_a_loop_moves_is_marked(capsys: pytest.CaptureFixture[str]) -> None:

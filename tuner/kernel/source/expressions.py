@@ -267,15 +267,15 @@ def sum_of(
                 return {(name,): 1} if inner is None else inner
             return {(name,): 1}
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return _times(sum_of(operand, variables, depth), {(): -1})
+            return times(sum_of(operand, variables, depth), {(): -1})
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return sum_of(operand, variables, depth)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
             one, other = sum_of(left, variables, depth), sum_of(right, variables, depth)
-            other = _times(other, {(): -1}) if isinstance(op, ast.Sub) else other
+            other = times(other, {(): -1}) if isinstance(op, ast.Sub) else other
             return None if one is None or other is None else plus([one, other])
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
-            return _times(sum_of(left, variables, depth), sum_of(right, variables, depth))
+            return times(sum_of(left, variables, depth), sum_of(right, variables, depth))
         case None:
             return None
         case ast.Call() if variables and depth and (inner_tree := called(tree, variables)) is not None:
@@ -293,7 +293,8 @@ def plus(sums: Iterable[Sum]) -> Sum | None:
     return left if len(left) <= MOST_TERMS else None
 
 
-def _times(one: Sum | None, other: Sum | None) -> Sum | None:
+def times(one: Sum | None, other: Sum | None) -> Sum | None:
+    """Return the product of sums; None if it is too long."""
     if one is None or other is None or len(one) * len(other) > MOST_TERMS**2:
         return None
     total: Counter[Product] = Counter()

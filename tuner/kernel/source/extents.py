@@ -60,7 +60,9 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
                 found[block] = _new(names, "blocks", "grid_blocks", f"blocks_{axis}", value=given)
         elif (
             variables or any({block, f"blockDim_{axis}"} <= {*one} for index in starts[axis] for one in index)
-        ) and not re.search(rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b", use.code):
+        ) and not re.search(
+            rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b(?! ;)", use.code
+        ):  # but k < i of a loop
             lengths = [use.ends[name] for name in variables if name in use.ends]
             lengths += [size for index in starts[axis] for size in _length(index, block, use)]
             known = [size for size in (*lengths, *passed) if size not in found.values()]
@@ -68,7 +70,7 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
                 return {}
             row |= any(values[name] == {(block,): 1} for name in variables)
             usual = ("rows", "height", f"rows_{axis}") if row else ("n", "elements")
-            size = known[0] if known else _new(names, *usual)
+            size = known[0] if known else _unused(names, use) or _new(names, *usual)
             if size in passed and size not in lengths and len(axes) > 1 and len(known) > 1:
                 names.sizes[size] = Given(MOST, f"what the blocks along {axis} go through?", gap=True)
             found |= dict.fromkeys(_first(use, values, axis) or [f"index_{axis}"], size)
@@ -103,6 +105,21 @@ def _first(use: CodeUse, values: Mapping[str, Sum], axis: str) -> list[str]:
     chosen = [name for name in of_block if _of(values[name], f"threadIdx_{axis}")] or of_block
     trees = {name: use.begins[name] for name in chosen}
     return [name for name, tree in trees.items() if tree is None or not names_of(tree) & {*chosen}]
+
+
+def _unused(names: SourceNames, use: CodeUse) -> str:
+    """Return the only integer that the kernel is passed and does not use, which is then a size; empty for none."""
+    of = [one.name for one in names.numbers if isinstance(names.scalars.get(names.named(one.name)), Given)]
+    left = [
+        name
+        for name in of
+        if not (is_stride(name) or name in names.looped or re.search(rf"\b{name}\b", use.code))
+    ]
+    if len(left) != 1 or names.named(left[0]) != left[0]:
+        return ""
+    del names.scalars[names.named(left[0])]
+    names.sizes[names.named(left[0])] = None
+    return left[0]
 
 
 def _new(names: SourceNames, *usual: str, value: Given | None = None) -> str:

@@ -21,6 +21,7 @@ from tuner.kernel.source.expressions import (
     python_text,
     sum_of,
     sum_text,
+    times,
 )
 from tuner.kernel.source.tree import code, text_of, variables_of, walk, with_own_names
 
@@ -212,14 +213,17 @@ class CodeUse:
 
     def shape(self, name: str) -> list[str | None]:
         """Return a tensor's extents in memory order; None for one that the code does not show, none of all."""
-        shapes = [shape for index in self.pointers[name].indices if (shape := self._shape(index))]
+        use = self.pointers[name]
+        shapes = [shape for index in use.indices if (shape := self._shape(index, use.lanes))]
         most = max(shapes, key=lambda shape: (None not in shape, len(shape)), default=[])
         others = [shape[0] for shape in shapes if len(shape) == 1 and shape[0] is not None]
         return [largest_of(others)] if len(most) == 1 and others else most
 
-    def _shape(self, index: Sum) -> list[str | None]:
+    def _shape(self, index: Sum, lanes: int) -> list[str | None]:
         strides: dict[tuple[Product, int], str | None] = {}
-        bounds = [self.bound(part) or "" for product in index for part in product]
+        bounds = [
+            self.bound(part) or "" for product, n in index.items() if n in (1, lanes) for part in product
+        ]
         vectors = dict(re.findall(r"\((\w+) // (\d+)\)", " ".join(bounds)))
         beside = {one for product in index for part in product for one in self.beside.get(part, ())}
         for product, factor in index.items():
@@ -274,6 +278,7 @@ class CodeUse:
             over, by = self.bounds.get(match[1], {}), self.sum(python_text(match[2])) or {}
             if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
                 return _quotient(*over.items(), *by.items())
+            return next((one for one in self.sizes if by and times(by, {(one,): 1}) == over), None)
         return None
 
     def depends_on(self, size: str) -> bool:
