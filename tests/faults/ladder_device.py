@@ -115,6 +115,4 @@ class Recorder(Observer[str]):
         self.steps = steps
 
     def step(self, now: str, done: float | None = None) -> None:
-        what, _, _ = now.partition("  best")
-        if what not in self.begun[-1:]:
-            self.begun.append(what)
+        self.begun.append(now)

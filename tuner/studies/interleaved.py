@@ -1,6 +1,6 @@
 """An interleaved comparison: contestants of one problem timed in turn, and compared by the ratio within each round.
 
-What all studies share: their contestants, the comparison, what rows of the database and JSON say of it, and progress.
+What all studies share: their contestants, the comparison, and what rows of the database and JSON say of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.model import Gpu, Problem
-from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict, paired_ratio, ratio_record, reference_verdict
 from tuner.core.version import __version__
 from tuner.database.records import Benchmark, Metrics
@@ -22,8 +21,7 @@ from tuner.kernel.functions import NOT_INSTALLED
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of, roof_under
 from tuner.kernel.spec import KernelSpec
-from tuner.report.tables import duration
-from tuner.tuning.state import State, metrics
+from tuner.tuning.state import metrics
 
 SAMPLES = 8
 """With medians of 8 that scatter by 0.2 % the median of 20 ratios is good to 0.16 %, well below most noise floors."""
@@ -189,27 +187,3 @@ def filled(
     times = {"time_ns": timed.time_ns, "ci_low_ns": low, "ci_high_ns": high, "samples_ns": timed.samples_ns}
     columns = {**times, "sm_clock_hz": timed.sm_clock_hz, **ratio, **more}
     return row(contestant=name, configuration=timed.configuration, tags=tags, **columns)
-
-
-# -- progress
-
-
-class SearchOfStep(Observer[State]):
-    """Tells a study how far the search of one of its steps is.
-
-    Args:
-        study: is told.
-        what: the step.
-        done: steps that ended before.
-    """
-
-    def __init__(self, study: Observer[str], what: str, done: int) -> None:
-        self._study, self._what, self._done = study, what, done
-        study.step(what, done)
-
-    def step(self, now: State, done: float | None = None) -> None:
-        """Say how far it is, and the best time so far."""
-        super().step(now, done)
-        best = f"  best {duration(now.incumbent.time_ns)}" if now.incumbent else ""
-        share = len(now.trials) / max(1, now.expected)
-        self._study.step(f"{self._what}{best}", self._done + min(1.0, share))

@@ -18,7 +18,7 @@ from tuner.kernel.baselines import settle_baseline
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import StepSpec
 from tuner.studies import ladder
-from tuner.studies.interleaved import Comparison, Failure, SearchOfStep, compare
+from tuner.studies.interleaved import Comparison, Failure, compare
 from tuner.studies.ladder_steps import StepSearch
 
 COMPARISON_NS = 4e9
@@ -141,11 +141,11 @@ class LadderRun:
         search = StepSearch(self._sweep, self._device, self._database, self._stop)
         for step in steps:
             self._check_stop()
-            observer = SearchOfStep(self._progress, f"{at}: {step.name}", self._ended)
+            self._progress.step(f"{at}: {step.name}", self._ended)
             nearby = [one for one in (self._best.get(step.name), below) if one is not None]
             expected_ns = self._expected_ns(step.name, roof)
             try:
-                best = search.best(step, problem, conditions, observer, nearby, expected_ns)
+                best = search.best(step, problem, conditions, nearby, expected_ns)
             finally:
                 self._ended += 1
             if isinstance(best, ladder.Absence):

@@ -25,7 +25,7 @@ from tuner.kernel.variant_spec import index_of
 from tuner.studies.ladder import Absence, Sweep, Tuned
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Result, State, fastest
+from tuner.tuning.state import Result, fastest
 
 Tried = tuple[Run, Trial]
 
@@ -48,7 +48,6 @@ class StepSearch:
         step: StepSpec,
         problem: Problem,
         conditions: Conditions,
-        observer: Observer[State],
         nearby: Sequence[Configuration],
         expected_ns: float,
     ) -> Tuned | Absence:
@@ -58,7 +57,6 @@ class StepSearch:
             step: which one.
             problem: of the step, at one size.
             conditions: how the problem is timed.
-            observer: told of the search.
             nearby: configurations of other steps or sizes, whose values are tried first where the step has them.
             expected_ns: what the step's configurations take, roughly; 0 where it is not known.
 
@@ -81,7 +79,7 @@ class StepSearch:
                         return reused
                     nearby = [trial.configuration, *nearby]  # a time of another day: it is timed again
             request = replace(request, first=self._nearest(request, nearby))
-            return _best_of(tune(request, self.device, self.database, observer, self.stop, finish=False))
+            return _best_of(tune(request, self.device, self.database, Observer(), self.stop, finish=False))
         except Interrupted:
             raise
         except SpaceError as error:

@@ -136,7 +136,6 @@ class Judgement:
         speeds = [one.speed for one in problems if one.speed is not None]
         return self._verdict(
             self._candidate(candidate, name),
-            last.judged,
             last.reason,
             last.message,
             problems,
@@ -145,7 +144,7 @@ class Judgement:
 
     def refusal(self, record: CandidateRecord, reason: str, message: str) -> Verdict:
         """Return the verdict about what cannot even be read, or was not judged."""
-        return self._verdict(record, judged_for(reason), reason, message, [], None)
+        return self._verdict(record, reason, message, [], None)
 
     def _candidate(self, candidate: KernelSpec, name: str) -> CandidateRecord:
         first = default_configuration(candidate, self.task.problems[0], self.device.gpu)
@@ -159,7 +158,6 @@ class Judgement:
     def _verdict(
         self,
         record: CandidateRecord,
-        judged: Judged,
         reason: str,
         message: str,
         problems: Sequence[ProblemVerdict],
@@ -169,8 +167,8 @@ class Judgement:
         versions = {"kernel-tune": __version__, "driver": device.gpu.driver, **device.versions}
         at = datetime.now(UTC).isoformat(timespec="seconds")
         return Verdict(
-            FORMAT, judged, speed, reason, message, self.task.record, record, tuple(problems), CONFIDENCE, self.seed,
-            device.gpu.name, versions, at,
+            FORMAT, judged_for(reason), speed, reason, message, self.task.record, record, tuple(problems), CONFIDENCE,
+            self.seed, device.gpu.name, versions, at,
         )  # fmt: skip
 
     def _judge_at(self, problem: Problem, candidate: KernelSpec, incumbent: Best | None) -> ProblemVerdict:
