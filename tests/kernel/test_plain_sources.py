@@ -86,16 +86,17 @@ def test_sizes_that_nothing_defines_are_macros(tmp_path: Path) -> None:
     kernel = kernel_of(tmp_path, source, ENTRY, file)
     assert compiled(kernel)
     assert baked_names(kernel, kernel.variants["main"].launches) == ["count"]
-    (tmp_path / "sizes.cuh").write_text("constexpr int count = 1000;\n")
+    (tmp_path / "sizes.cuh").write_text("enum { count = 1000 };\n")
     kernel = kernel_of(tmp_path, f'#include "sizes.cuh"\n{source}', ENTRY, file)
     assert compiled(kernel) and not baked_names(kernel, kernel.variants["main"].launches)
     kernel = kernel_of(tmp_path, TEMPLATE.replace("int n", "int count").replace("< n", "< count"), ENTRY)
     assert compiled(kernel) and not baked_names(kernel, kernel.variants["main"].launches)
 
 
-@pytest.mark.parametrize("place", ["source", "guarded", "header"])
+@pytest.mark.parametrize("place", ["source", "guarded", "header", "constant"])
 def test_a_size_takes_the_place_of_the_sources_own_number(place: str, tmp_path: Path) -> None:
     own = "#define count (1 << 20)  // elements\n"
+    own = "static constexpr int count = 1 << 20;  // elements\n" if place == "constant" else own
     own = f"#ifndef count\n{own}#endif\n" if place == "guarded" else own
     (tmp_path / "sizes.cuh").write_text(f"#pragma once\n{own}#define last count - 1\n")
     head = '#include "sizes.cuh"\n' if place == "header" else f"{own}#define last count - 1\n"

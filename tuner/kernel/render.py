@@ -256,14 +256,16 @@ def _without_defines(kernel: KernelSpec, template: Path, names: Sequence[str]) -
 
 
 def number_defines(names: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds the ``#define`` of a number, which may be a product or a shift: its name and its value.
+    """Return what finds the ``#define`` or the constant of a number, which may be a product or a shift: name and value.
 
     Args:
         names: that it may have, as regular expressions.
     """
     number = r"[(\d][\d()*+<uUlL \t-]*"
     return re.compile(
-        rf"^[ \t]*#[ \t]*define[ \t]+({'|'.join(names)})[ \t]+({number})(?=//|/\*|\r?$)", re.MULTILINE
+        r"^(?:[ \t]*#[ \t]*define[ \t]+|(?=[\w \t]*\bconst(?:expr)?\b)(?:\w+[ \t]+)+)"
+        rf"({'|'.join(names)})(?:[ \t]+|[ \t]*=[ \t]*)({number})(?=;|//|/\*|\r?$)",
+        re.MULTILINE,
     )
 
 

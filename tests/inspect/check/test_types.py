@@ -216,6 +216,16 @@ def test_what_is_passed_by_value_has_a_remedy(
     assert all(said in line for line in lines)
 
 
+def test_random_integers_that_may_be_indices_have_a_remedy(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = written(tmp_path, "int32", "right")
+    code = file.with_name("right.cu")
+    code.write_text(code.read_text().replace("y[i]", "y[x[i]]"))
+    _, (line,) = findings(capsys, str(file), "--cc", "90")
+    assert " outside an array: y[" in line and line.endswith('init = { uniform = [0, "SIZE - 1"] }')
+
+
 def test_parameters_are_compared_where_a_part_alone_compiles(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -17,12 +17,13 @@ from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.check.uses import code_files
 from tuner.inspect.emulator.host import COMPILER, machine
-from tuner.kernel.contents import Content, is_random
+from tuner.kernel.contents import RANDOM, Content, is_random
 from tuner.kernel.edge_sizes import admitted_problems, halved, tile_edge_problems, whole_problems
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
 from tuner.kernel.render import number_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import counted
+from tuner.runtime.dtypes import DTYPES
 
 CONFIGURATIONS = 3
 """Of each variant that are run on the CPU: the default and others of the sample."""
@@ -90,7 +91,7 @@ def check_on_host(
         sizes: list[int] = []
         try:
             for run, outcome in zip(runs, children.ask_all(runs, report.observer), strict=True):
-                _report(run, outcome, report, reported)
+                _report(run, outcome, report, reported, _indices(kernel))
                 left_out |= outcome.left_out
                 report.on_host |= run.request.configuration is not None and bool(outcome.right)
                 sizes += filter(None, [len(outcome.right)])
@@ -195,7 +196,7 @@ def _no_run(kernel: KernelSpec, subject: Subject) -> str:
         for name, value in number_defines([r"\w+"]).findall(text)
         if value.strip("()uUlL \t") in sizes and name not in kernel.sizes
     ]
-    remedy = f"; a size of the name {fixed[0]} takes the place of the source's #define" if fixed else ""
+    remedy = f"; a size of the name {fixed[0]} takes the place of the source's number" if fixed else ""
     return f"no small problem is valid for it; {problem.sizes_text}, for one: {why}{remedy}"
 
 
@@ -220,7 +221,17 @@ def _is_small(
     return elements <= factor * most and flops <= factor * MAX_FLOPS
 
 
-def _report(run: Run, outcome: Outcome, report: Report, reported: set[Key]) -> None:
+def _indices(kernel: KernelSpec) -> str:
+    """Return what to do about accesses outside of arrays, if random integers may be indices; empty without such."""
+    dtypes = kernel.problem().dtypes
+    for tensor in kernel.tensors.values():
+        whole = DTYPES[dtypes.get(tensor.dtype, tensor.dtype)].whole
+        if whole and tensor.role != "output" and tensor.init in RANDOM and not tensor.between:
+            return f'if {tensor.name} has indices, say of what: init = {{ uniform = [0, "SIZE - 1"] }}'
+    return ""
+
+
+def _report(run: Run, outcome: Outcome, report: Report, reported: set[Key], indices: str = "") -> None:
     """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
     if outcome.note and (*run.key, "note") not in reported:
         report.note(outcome.note)
@@ -228,5 +239,6 @@ def _report(run: Run, outcome: Outcome, report: Report, reported: set[Key]) -> N
     if run.key in reported:
         return
     for fault in outcome.faults:
-        report.error(fault, run.key)
+        outside = "outside an array" in fault.problem and not fault.remedy
+        report.error(TunerError(fault.problem, indices) if outside else fault, run.key)
         reported.add(run.key)

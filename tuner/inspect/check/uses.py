@@ -30,7 +30,7 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
         for template in {launch.template for launch in variant.launches if launch.template.suffix != ".j2"}:
             if names := replaced_defines(kernel, template):
                 sizes = ", ".join(names)
-                report.note(f"{template.name}: the problem's {sizes} takes the place of its own #define")
+                report.note(f"{template.name}: the problem's {sizes} takes the place of its own number")
     for tensor in kernel.tensors.values():
         if tensor.role not in OUTPUTS and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
