@@ -166,7 +166,7 @@ def test_a_hostile_database_that_is_damaged(tune: Tune, database: Path) -> None:
     assert [row["id"] for row in json.loads(tune("query", "--json", "--db", database).out)] == [2]
 
 
-@pytest.mark.parametrize("more", [(), ("--json",), ("--rules", "all")])
+@pytest.mark.parametrize("more", [(), ("--json",)])
 def test_a_hostile_kernel(tune: Tune, tmp_path: Path, more: Sequence[str]) -> None:
     (tmp_path / "scale.cu").write_text('extern "C" __global__ void scale() {}\n')
     (tmp_path / "scale.toml").write_text(toml_text(KERNEL))

@@ -17,7 +17,6 @@ from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.kernel.rules import with_rules
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launch_limits import UnlaunchableError
@@ -205,8 +204,6 @@ def test_what_is_asked_of_all_configurations_at_once(tmp_path: Path) -> None:
         problem = kernel.problem({"passes": 64})
         matrix = SearchSpace.from_kernel(kernel, problem, GPU).variants[0].matrix
         assert sum(unlaunchable(kernel, kernel.variants["v"], problem, GPU, matrix).values()) == refused
-        ruled = with_rules(kernel, ["warp_multiple"]).variants["v"]
-        assert len(ruled.pruning_rules) == bool(refused)
 
 
 def test_they_are_compiled_once_and_the_largest_counts(tmp_path: Path) -> None:

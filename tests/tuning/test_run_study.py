@@ -199,13 +199,12 @@ TRUTH = Problem("scale", {"n": 1024}, {"input": "float32"}, {"order": "up"})
                 variants=("plain",),
                 fixed={"items": ("1", "2")},
                 stop_early=True,
-                rules=("occupancy",),
                 initial="kernel",
                 max_error=1e-3,
                 truth=TRUTH,
             ),
             '{"variants":["plain"],"fixed":{"items":["1","2"]},"from_scratch":false,"stop_early":true,'
-            '"rules":["occupancy"],"seeds":"kernel","max_error":0.001,"truth":{"kernel":"scale",'
+            '"seeds":"kernel","max_error":0.001,"truth":{"kernel":"scale",'
             '"sizes":{"n":1024},"dtypes":{"input":"float32"},"options":{"order":"up"}}}',
         ),
         (RunOptions(margin=0.002), '{"variants":[],"fixed":{},"from_scratch":false,"margin":0.002}'),
@@ -222,11 +221,9 @@ def test_options_are_stored_as_before(options: RunOptions, text: str) -> None:
 
 
 def test_options_of_a_run_are_read_back(database: Database, kernel: KernelSpec) -> None:
-    result = run(kernel, database, StubDevice(), trials=5, fixed={"items": ("1", "2")}, rules=("occupancy",))
+    result = run(kernel, database, StubDevice(), trials=5, fixed={"items": ("1", "2")})
     (row,) = database.select("SELECT narrowing FROM runs")
-    assert row["narrowing"] == (
-        '{"variants":[],"fixed":{"items":["1","2"]},"from_scratch":true,"rules":["occupancy"]}'
-    )
+    assert row["narrowing"] == '{"variants":[],"fixed":{"items":["1","2"]},"from_scratch":true}'
     assert database.run(result.state.run.id).options == result.state.run.options
 
 

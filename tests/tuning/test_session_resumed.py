@@ -224,16 +224,6 @@ def test_changed_kernel_is_not_resumed(database: Database, kernel: KernelSpec) -
         run(kernel, database, StubDevice(), resume=True)
 
 
-def test_rules_of_thumb_belong_to_a_run(database: Database, kernel: KernelSpec) -> None:
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5), rules=("occupancy",))
-    for rules in ((), ("occupancy", "registers")):
-        with pytest.raises(TunerError, match="had another --rules; say the same"):
-            run(kernel, database, StubDevice(), resume=True, rules=rules)
-    assert run(kernel, database, StubDevice(), resume=True, rules=("occupancy",)).finish is not None
-
-
 def test_nothing_to_resume(database: Database, kernel: KernelSpec) -> None:
     with pytest.raises(TunerError, match=r"no interrupted run of scale n=1024 .*; leave out --resume"):
         run(kernel, database, StubDevice(), resume=True)

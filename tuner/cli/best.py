@@ -214,7 +214,6 @@ def _resuming(database: Database, kernel: str) -> str:
                 words = ["tune", spec.name if builtin else shlex.quote(str(spec.file))]
                 default = spec.problem()
                 words += [] if run.problem == default else [as_options(spec, default, run.problem)]
-                words += ["--rules", ",".join(last.options.rules)] if last.options.rules else []
                 words += [] if run.device == "cuda:0" else ["--device", shlex.quote(run.device)]
                 return " ".join([*words, "--resume"])
     return ""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from tuner.kernel.initial import settle
 from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import invalid_reason
-from tuner.kernel.rules import excluded
 from tuner.kernel.space import Allowed, narrow, valid_configurations
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
@@ -24,16 +23,15 @@ from tuner.report.next_steps import show_next
 from tuner.report.tables import picked, show, show_json
 
 
-def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]) -> dict[str, Any]:
+def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, Any]:
     """Return what ``tune show`` shows of a kernel.
 
     Args:
         kernel: which one.
         problem: for which its configurations are counted.
         gpu: on which.
-        rules: names of rules of thumb, whose effect is counted, too.
     """
-    sizes = _space_sizes(kernel, problem, gpu, rules)
+    sizes = _space_sizes(kernel, problem, gpu)
     counted = [size for size in sizes.values() if "valid" in size]
     space: dict[str, Any] = {
         name: sum(size[name] for size in counted) for name in ("before", "valid", "about", "launchable")
@@ -41,8 +39,6 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
     space["sampled"] = any(size["sampled"] for size in counted)
     reasons = dict.fromkeys(reason for size in counted for reason in size["unlaunchable"])
     space["unlaunchable"] = {r: sum(size["unlaunchable"].get(r, 0) for size in counted) for r in reasons}
-    if rules:
-        space["left_by_rules"] = sum(size["left_by_rules"] for size in counted)
     return {
         "kernel": kernel.name,
         "summary": kernel.summary,
@@ -68,12 +64,10 @@ def describe(kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str
     }
 
 
-def _space_sizes(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, rules: Sequence[str]
-) -> dict[str, dict[str, Any]]:
+def _space_sizes(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, dict[str, Any]]:
     """Return for each variant how many of its configurations are valid, or why it is left out."""
     usable, refused = kernel.usable_variants(problem, gpu)
-    constants, rng = kernel.environment(problem, gpu), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     sizes: dict[str, dict[str, Any]] = {}
     for variant in kernel.variants.values():
         if variant not in usable:
@@ -92,9 +86,6 @@ def _space_sizes(
         }
         if not size["valid"]:
             size["left_out"] = valid.excluded_by
-        if rules:
-            by_rules = excluded(variant, valid.matrix, constants, rules)
-            size |= {"excluded_by_rules": dict(by_rules.by), "left_by_rules": by_rules.left}
         sizes[variant.name] = size
     return sizes
 

@@ -32,7 +32,6 @@ from tuner.devices.started import discard
 from tuner.fleet.cluster import Cluster
 from tuner.fleet.head import OUT_OF_TIME
 from tuner.kernel.load import load_kernel
-from tuner.kernel.rules import RULES, parse_rules, with_rules
 from tuner.kernel.space import narrow
 from tuner.report.next_steps import next_steps
 from tuner.report.plots import check_plot
@@ -60,7 +59,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
         _refuse_recording(foreign, options)
         options = replace(options, from_scratch=True)  # to study a search, a seed must give the same run
     wanted = asked.kernel_name if foreign else kernel_for(asked.device_name, asked.kernel_name)
-    kernel = with_rules(foreign.results.kernel if foreign else load_kernel(wanted), options.rules)
+    kernel = foreign.results.kernel if foreign else load_kernel(wanted)
     listed = make_jobs(kernel, texts, options.max_error)
     if asked.shard is not None:
         listed = shard_of(listed, kernel, asked.shard, options.trials)
@@ -100,7 +99,8 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
                     _refuse_recording(device, options)
                     if isinstance(device, ReplayDevice):
                         device.refuse_other(kernel)
-                    _introduce(device, request, changed=wanted != asked.kernel_name, quiet=asked.quiet)
+                    if not asked.quiet:
+                        _introduce(device, request, changed=wanted != asked.kernel_name)
                     named = texts.sizes or texts.presets or texts.problem_texts or texts.problem_file
                     if isinstance(device, ReplayDevice) and not named:
                         for job in listed:
@@ -135,7 +135,6 @@ def _options_of(given: RunArguments) -> RunOptions:
         given,
         RunOptions,
         fixed=fixed_values(given.fixes),
-        rules=tuple(parse_rules(given.rules)),
         one_mode=given.mode is not None,
         **effort_options(
             given.effort, given.sampler, given.trials, None if given.stop is None else given.stop == "auto"
@@ -169,20 +168,14 @@ def _refuse_figure(path: Path | None, jobs: Sequence[TuningJob]) -> None:
     check_plot(path)
 
 
-def _introduce(device: Device, request: Request, *, changed: bool, quiet: bool) -> None:
+def _introduce(device: Device, request: Request, *, changed: bool) -> None:
     """Say what holds for all runs on a device.
 
     Args:
         device: where the runs are.
         request: of the runs.
         changed: whether the kernel is one that is recorded, and is now another.
-        quiet: say only what the answer depends on.
     """
-    unknown = [name for name in request.options.rules if RULES[name].compiled]
-    if device.recorded and unknown:
-        say(f"a recording compiles nothing: the rule of thumb {', '.join(unknown)} is not applied")
-    if quiet:
-        return
     if device.note:
         say(device.note)
     if changed:

@@ -16,7 +16,6 @@ from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Value, value_text
 from tuner.devices.replay import recorded_options
 from tuner.kernel.load import load_kernel
-from tuner.kernel.rules import parse_rules
 from tuner.kernel.space import narrow, nothing_valid, space_size
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import show_json, show_text
@@ -38,7 +37,7 @@ def show(asked: ShowArguments) -> None:
         TunerError: no configuration is valid.
     """
     if not asked.kernel_name:
-        if asked.names_problem or asked.variants or asked.rules or asked.full:
+        if asked.names_problem or asked.variants or asked.full:
             raise UsageError("these options need a kernel", "name it: tune show gemm")
         list_kernels(asked)
         return
@@ -52,7 +51,7 @@ def show(asked: ShowArguments) -> None:
             ladder=tuple(step for step in kernel.ladder if step.variant in asked.variants),
             initial=tuple(one for one in kernel.initial if one.variant in asked.variants),
         )
-    data = {**describe(kernel, problem, gpu, parse_rules(asked.rules)), "recorded": recorded_options(kernel)}
+    data = {**describe(kernel, problem, gpu), "recorded": recorded_options(kernel)}
     if asked.as_json:
         show_json(data)
     else:
@@ -64,7 +63,7 @@ def show(asked: ShowArguments) -> None:
     if asked.variants:
         return
     space = data["space"]
-    if not space.get("left_by_rules", space["valid"]):
+    if not space["valid"]:
         error = nothing_valid(
             kernel.variants.values(), problem, gpu, narrowed=False, sampled=space["sampled"]
         )
@@ -96,7 +95,7 @@ def _overview(data: dict[str, Any], kernel: KernelSpec, called: str, cc: int) ->
         lines.append((f"  {variant['name']:<{width}}  ", variant["summary"] or _size(variant["space"])))
         if variant["summary"]:
             lines.append((" " * (width + 4), _size(variant["space"])))
-        lines += [(" " * (width + 4), text) for _, text in (*_default_lines(variant), *_rule_lines(variant))]
+        lines += [(" " * (width + 4), text) for _, text in _default_lines(variant)]
     if left_out:
         lines += _heading("left out for this problem")
         lines += [(f"  {one['name']:<{width}}  ", one["space"]["left_out"]) for one in left_out]
@@ -198,22 +197,15 @@ def _variant_lines(variant: dict[str, Any], kernel: KernelSpec) -> list[Line]:
     ]
     lines += _default_lines(variant)
     lines += [("  - ", f"{c['reason']}:  {c['written']}") for c in variant["constraints"]]
-    lines += [("  - ", f"tried only where: {c['reason']}:  {c['written']}") for c in variant["worthwhile"]]
-    return lines + _rule_lines(variant)
+    return lines + [
+        ("  - ", f"tried only where: {c['reason']}:  {c['written']}") for c in variant["worthwhile"]
+    ]
 
 
 def _default_lines(variant: dict[str, Any]) -> list[Line]:
     if not variant["default_refused"] or "valid" not in variant["space"]:
         return []
     return [("  ", f"the default is not valid here: {variant['default_refused']}")]
-
-
-def _rule_lines(variant: dict[str, Any]) -> list[Line]:
-    excluded = variant["space"].get("excluded_by_rules", {})
-    return [
-        ("  - ", f"rule of thumb {name}: {'known after compiling' if count is None else f'excludes {count}'}")
-        for name, count in excluded.items()
-    ]
 
 
 def _step_line(number: int, step: dict[str, Any]) -> str:
@@ -262,8 +254,6 @@ def _size(size: dict[str, Any]) -> str:
     if refused:
         reasons = ", ".join(f"{number} by {reason}" for reason, number in refused.items())
         text += f"; valid, but not launchable: {reasons}"
-    if "left_by_rules" in size:
-        text += f"; the rules of thumb leave {size['left_by_rules']}"
     return f"{text}: {size['left_out']}" if size.get("left_out") else text
 
 

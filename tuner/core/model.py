@@ -316,8 +316,6 @@ class RunOptions:
     """Whether earlier runs of this problem are left out of account."""
     stop_early: bool = False
     """Whether nothing new is tried once no improvement beyond the noise floor is expected."""
-    rules: tuple[str, ...] = ()
-    """Rules of thumb that have narrowed the kernel."""
     initial: str = "auto"
     """``none`` leaves out the initial configurations of the kernel's file."""
     max_error: float | None = None
@@ -341,7 +339,6 @@ class RunOptions:
             "fixed": msgspec.to_builtins(self.fixed),
             "from_scratch": self.from_scratch,
             **({"stop_early": True} if self.stop_early else {}),
-            **({"rules": list(self.rules)} if self.rules else {}),
             **({"seeds": self.initial} if self.initial != "auto" else {}),
             **({} if self.max_error is None else {"max_error": self.max_error}),
             **({} if self.max_error is None else {"truth": self.truth and self.truth.to_json()}),

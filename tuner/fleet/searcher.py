@@ -41,7 +41,6 @@ from tuner.fleet.cards import BEAT_S
 from tuner.fleet.remote import RemoteStore
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
-from tuner.kernel.rules import with_rules
 from tuner.report.progress import heading, progress_line
 from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary, why_nothing
@@ -271,7 +270,7 @@ def _request_of(task: messages.Task) -> Request:
     Raises:
         TunerError: the kernel has changed since the head read it, or cannot be read.
     """
-    kernel = with_rules(load_kernel(str(task.kernel)), task.options.rules)
+    kernel = load_kernel(str(task.kernel))
     if KernelIdentity(kernel).text != task.text:
         raise TunerError(f"{task.kernel} has changed since the tuner began", "start another run")
     return Request(kernel, task.problem, task.options, resume=task.going_on is not None)

@@ -16,7 +16,6 @@ from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.outlook import Outlook
 from tuner.expressions.ranges import range_of
-from tuner.kernel.rules import threads_of
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, value_array
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
@@ -89,7 +88,8 @@ def _of_launch(
     counts = [f"max(1, {loop.count.text})" for loop in launch.repeat if not loop.count.names & launch.varying]
     yield f"more than {MAX_LAUNCHES} launches", f"{' * '.join(counts) or 1} > {MAX_LAUNCHES}"
     threads, shared_bytes = gpu.max_threads_per_block, gpu.shared_bytes_optin
-    yield f"a block of more than {threads} threads", f"{threads_of(launch)} > {threads}"
+    of_a_block = " * ".join(f"({extent.text})" for extent in launch.block)
+    yield f"a block of more than {threads} threads", f"{of_a_block} > {threads}"
     yield f"more than {shared_bytes} bytes of shared memory", f"({launch.shared_bytes.text}) > {shared_bytes}"
     if launch.cluster or launch.programmatic or any(one.map is not None for one in launch.arguments):
         yield "a cluster, a tensor map or a programmatic launch, which need compute capability 9.0", "cc < 90"

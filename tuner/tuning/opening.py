@@ -143,11 +143,11 @@ def interrupted_run(store: Store, request: Request, device: str) -> Run:
 
     Args:
         store: has the run.
-        request: its rules and its bound on the error must not contradict the run's.
+        request: its bound on the error must not contradict the run's.
         device: name.
 
     Raises:
-        TunerError: there is none, its kernel has changed, or it began with another bound or other rules.
+        TunerError: there is none, its kernel has changed, or it began with another bound.
     """
     problem, identity = request.problem, KernelIdentity(request.kernel)
     run = store.latest_unfinished(problem, device, identity.same_text)
@@ -156,7 +156,6 @@ def interrupted_run(store: Store, request: Request, device: str) -> Run:
         raise TunerError(f"there is no interrupted run of {problem} on {device}", "leave out --resume")
     then, now = run.options, request.options
     others = {
-        "--rules": then.rules != now.rules,
         "--max-error": now.max_error not in (None, then.max_error),
         "--margin": now.margin not in (None, then.margin or 0.0),
     }

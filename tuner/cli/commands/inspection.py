@@ -263,11 +263,6 @@ class ShowArguments(ProblemArguments):
         default=90,
         help="Compute capability, times ten, of the GPU whose limits count.",
     )
-    rules: tuple[str, ...] = texts(
-        "--rules",
-        "NAME[,NAME...]",
-        "Count what rules of thumb exclude: warp_multiple, occupancy, divides_sm, registers, all.",
-    )
     full: bool = flag("--full", help_="Show all variants with their parameters and constraints.")
     as_json: bool = as_json_option()
 

@@ -140,7 +140,7 @@ class ReportArguments:
     """Write an HTML report with figures and tables: one file that works offline.
 
     Without --run, --all and filters, it shows the latest run. With a filter it shows the newest run of each problem
-    that fits. Runs of a part of the space (--variant, --fix, --rules, tune ladder) count only if there is no other.
+    that fits. Runs of a part of the space (--variant, --fix, tune ladder) count only if there is no other.
 
     \b
     Examples:

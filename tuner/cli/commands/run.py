@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Options": "trials time_s effort sizes dtypes fixes device_name db resume quiet as_json",
     "Problems": "options presets problem_texts problem_file max_error total_time_s shard",
-    "Search": "variants rules sampler seed initial learn_from from_scratch stop space_file",
+    "Search": "variants sampler seed initial learn_from from_scratch stop space_file",
     "Timing and choice": "mode regime margin",
     "Machine": "jobs no_overlap no_cache",
     "Output": "full plot",
@@ -90,11 +90,6 @@ class RunArguments:
     )
     variants: tuple[str, ...] = texts("--variant", "NAME", "Search only this variant; repeat for several.")
     fixes: tuple[str, ...] = texts("--fix", "NAME=V[,V...]", "Allow only these values of a parameter.")
-    rules: tuple[str, ...] = texts(
-        "--rules",
-        "NAME[,NAME...]",
-        "Narrow the space by rules of thumb: warp_multiple, occupancy, divides_sm, registers, all.",
-    )
     mode: Mode | None = shared.mode()
     regime: Regime = shared.regime()
     device_name: str = shared.device("cuda, cuda:N, cuda:all")

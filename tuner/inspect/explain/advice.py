@@ -14,9 +14,7 @@ from tuner.inspect.explain.explanation import Explanation, LaunchExplanation, Un
 from tuner.inspect.explain.sass import Kind
 from tuner.kernel.batching import LAUNCH_NS
 from tuner.kernel.occupancy import WARP, Limit
-from tuner.kernel.rules import RULES
 from tuner.report.tables import counted
-from tuner.runtime.launch_limits import DEVICE_LIMITS
 
 TAIL = 0.2
 """Share of the block slots that stay empty, from which it is worth a try to change the grid."""
@@ -116,49 +114,49 @@ def _in_tiles(explanation: Explanation, launch: LaunchExplanation) -> bool:
 
 
 def _block_size(explanation: Explanation, launch: LaunchExplanation) -> Iterator[Advice]:
-    gpu, missed = explanation.gpu, UNKNOWN if _in_tiles(explanation, launch) else TRY
+    missed = UNKNOWN if _in_tiles(explanation, launch) else TRY
+    for name, holds, text in _rules(explanation.gpu, launch):
+        yield Advice(f"block size: {name}", OK if holds else missed, text, rule_of_thumb=True)
+
+
+def _rules(gpu: Gpu, launch: LaunchExplanation) -> Iterator[tuple[str, bool, str]]:
+    """Return the name of each rule, whether it holds, and what that means."""
     threads, registers = launch.launch.threads, launch.resources.registers
-    limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
-    for rule in RULES.values():
-        if rule.compiled and not registers:
-            continue
-        holds = bool(rule.of(str(threads)).evaluate({**limits, "registers": registers}))
-        text = _words(rule.name, gpu, threads, registers, holds=holds)
-        yield Advice(
-            f"block size: {rule.name}",
-            OK if holds else missed,
-            text,
-            rule_of_thumb=True,
-        )
-
-
-def _words(rule: str, gpu: Gpu, threads: int, registers: int, *, holds: bool) -> str:
     most, slots = gpu.max_threads_per_sm, gpu.max_blocks_per_sm
-    match rule:
-        case "warp_multiple" if holds:
-            return f"{threads} threads are {threads // WARP} whole warps"
-        case "warp_multiple":
-            idle = -threads % WARP
-            return f"{threads} threads leave {idle} lanes of the last warp idle, which cost registers and issue slots"
-        case "occupancy" if holds:
-            needed = -(-most // threads)
-            return f"an SM has slots for {slots} blocks, and {needed} of {threads} threads are enough for its {most}"
-        case "occupancy":
-            return (
-                f"{slots} blocks, which is all that an SM has slots for, have only {slots * threads} of its {most} "
-                f"threads: {-(-most // slots)} threads per block would fill it"
-            )
-        case "divides_sm" if holds:
-            return f"the {most} threads of an SM are {most // threads} blocks of {threads}"
-        case "divides_sm":
-            return f"{most // threads} blocks of {threads} leave {most % threads} of the {most} threads of an SM empty"
-        case _ if holds:
-            return f"{registers} registers per thread are few enough for as many blocks as the threads allow"
-        case _:
-            return (
-                f"{registers} registers per thread: the {gpu.registers_per_sm} of an SM run out before its threads do; "
-                "kernels that keep a tile in registers do so on purpose"
-            )
+    if idle := -threads % WARP:
+        text = f"{threads} threads leave {idle} lanes of the last warp idle, which cost registers and issue slots"
+    else:
+        text = f"{threads} threads are {threads // WARP} whole warps"
+    yield "warp_multiple", not idle, text
+    needed = -(-most // threads)
+    if needed <= slots:
+        text = (
+            f"an SM has slots for {slots} blocks, and {needed} of {threads} threads are enough for its {most}"
+        )
+    else:
+        text = (
+            f"{slots} blocks, which is all that an SM has slots for, have only {slots * threads} of its {most} "
+            f"threads: {-(-most // slots)} threads per block would fill it"
+        )
+    yield "occupancy", needed <= slots, text
+    blocks, empty = divmod(most, threads)
+    if empty:
+        text = f"{blocks} blocks of {threads} leave {empty} of the {most} threads of an SM empty"
+    else:
+        text = f"the {most} threads of an SM are {blocks} blocks of {threads}"
+    yield "divides_sm", not empty, text
+    if not registers:
+        return
+    fit = {limit.name: limit.blocks for limit in launch.occupancy.limits}
+    enough = fit["registers"] >= min(fit["threads"], fit["blocks"])
+    if enough:
+        text = f"{registers} registers per thread are few enough for as many blocks as the threads allow"
+    else:
+        text = (
+            f"{registers} registers per thread: the {gpu.registers_per_sm} of an SM run out before its threads do; "
+            "kernels that keep a tile in registers do so on purpose"
+        )
+    yield "registers", enough, text
 
 
 # -- the SM

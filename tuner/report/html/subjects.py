@@ -175,7 +175,7 @@ def _group(run: Run) -> tuple[object, ...]:
 
 
 def _is_narrowed(run: Run) -> bool:
-    return bool(run.options.variants or run.options.fixed or run.options.rules)
+    return bool(run.options.variants or run.options.fixed)
 
 
 def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedProblem:
