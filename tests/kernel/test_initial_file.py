@@ -126,15 +126,6 @@ def test_mistakes_in_a_file_of_their_own_are_located(
         assert word in finding
 
 
-def test_check_finds_mistakes_in_both_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path, INITIAL.replace("items = 3", "itms = 3"))
-    path.write_text(path.read_text() + '[[ladder]]\nname = "a"\nvariant = "plan"\n')
-    found = said_by(capsys, "check", str(path), "--configurations", "0", "--no-cpu").out.splitlines()
-    assert len(found) == 2
-    assert any("scale.toml:" in line and "plan" in line for line in found)
-    assert any("scale.initial.toml:" in line and "itms" in line for line in found)
-
-
 def test_show_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shown = json.loads(said_by(capsys, "show", str(write(tmp_path)), "--json").out)
     assert [one["configuration"]["items"] for one in shown["seeds"]] == [1, 3]
