@@ -181,6 +181,10 @@ class SpaceSampler(BaseSampler):
         """Return the number of a random variant that has unseen configurations, each as likely as the others."""
         return int(self.rng.choice(np.flatnonzero(self.unseen)))
 
+    def draw(self, number: int) -> Location:
+        """Return a random unseen configuration of a variant."""
+        return number, int(self.rng.choice(np.flatnonzero(~self.seen[number])))
+
     def best_and_random(self, order: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
         """Return at most ``limit`` of an order: its first half of that, and others at random."""
         if len(order) <= limit:

@@ -97,7 +97,7 @@ class NearestValidSampler(SpaceSampler):
             self._teach_history()
         if self._startup > 0:
             self._startup -= 1
-            return self._draw(self.draw_variant())
+            return self.draw(self.draw_variant())
         number = 0
         if self._variant_study is not None:
             number = (
@@ -106,14 +106,11 @@ class NearestValidSampler(SpaceSampler):
         if not self.unseen[number]:
             number = self.draw_variant()
         if not self._studies[number].ready:
-            return self._draw(number)
+            return self.draw(number)
         proposal, self._attributes = self._studies[number].propose()
         row = self.space.variants[number].nearest(proposal, self.seen[number], self.rng)
         assert row is not None
         return number, row
-
-    def _draw(self, number: int) -> Location:
-        return number, int(self.rng.choice(np.flatnonzero(~self.seen[number])))
 
     def _proposed(self, location: Location) -> None:
         ends = [study.start(vector, self._attributes) for study, vector in self._parts(location)]

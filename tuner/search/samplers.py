@@ -20,34 +20,16 @@ from tuner.search.study import Search
 class BruteForceSampler(SpaceSampler):
     """Proposes every configuration after the default, in the fixed order of the space."""
 
-    def __init__(self, space: SearchSpace, seed: int = 0) -> None:
-        super().__init__(space, seed)
-        self._orders = [self._order(len(variant)) for variant in space.variants]
-        self._next = [0] * len(space.variants)
-
-    def _order(self, count: int) -> list[int] | range:
-        return range(count)
-
-    def _variant(self) -> int:
-        return next(number for number, left in enumerate(self.unseen) if left)
-
     def _propose(self) -> Location:
-        number = self._variant()
-        order = self._orders[number]
-        while self.seen[number][order[self._next[number]]]:
-            self._next[number] += 1
-        return number, order[self._next[number]]
+        number = next(number for number, left in enumerate(self.unseen) if left)
+        return number, int(self.seen[number].argmin())
 
 
-class RandomOrderSampler(BruteForceSampler):
+class RandomOrderSampler(SpaceSampler):
     """Proposes every configuration after the default, once, at random: the variant first, then one of its own."""
 
-    def _order(self, count: int) -> list[int] | range:
-        order: list[int] = self.rng.permutation(count).tolist()
-        return order
-
-    def _variant(self) -> int:
-        return self.draw_variant()
+    def _propose(self) -> Location:
+        return self.draw(self.draw_variant())
 
 
 DEFAULT = "gp-ei"
