@@ -139,3 +139,22 @@ def test_blocks_that_the_code_only_asks_for_are_marked(capsys: pytest.CaptureFix
     data, said = init(capsys, text)
     assert launch(data)["grid"] == ["1"] and "a guess: blocks" in said.err
     assert "correct before anything else" not in said.err
+
+
+def test_a_kernel_that_synchronises_its_grid_is_launched_cooperatively(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data, _ = init(
+        capsys,
+        """\
+#include <cooperative_groups.h>
+__global__ void twice(const float* x, float* w, float* y, int n) {
+    auto grid = cooperative_groups::this_grid();
+    for (int i = grid.thread_rank(); i < n; i += grid.size()) w[i] = x[i];
+    grid.sync();
+    for (int i = grid.thread_rank(); i < n; i += grid.size()) y[i] = 2 * w[n - 1 - i];
+}
+""",
+    )
+    assert launch(data)["cooperative"] is True
+    assert (launch(data)["grid"], launch(data)["block"]) == (["sm_count"], ["block_size"])

@@ -65,6 +65,7 @@ class LaunchGuess:
             grid,
             Given(_without_ones(blocks), "threads of a block", gap=True) if fixed else _without_ones(blocks),
             self._shared(dict(zip(AXES, blocks, strict=True))),
+            more={"cooperative": True} if self._use.uses("this_grid") and self._use.uses("sync") else {},
         )
 
     def _argument(self, one: Parameter) -> Any:
@@ -77,14 +78,15 @@ class LaunchGuess:
 
     def _axis(self, axis: str) -> tuple[str, str, bool]:
         """Return block and grid along an axis, and whether the grid is a guess."""
-        threads = self._use.uses(f"threadIdx.{axis}") or self._use.uses(f"blockDim.{axis}")
+        of_grid = axis == "x" and self._use.uses("this_grid")
+        threads = of_grid or self._use.uses(f"threadIdx.{axis}") or self._use.uses(f"blockDim.{axis}")
         span = self._use.span(axis)
         if span is None:
             block = self._use.extents.get(f"threadIdx_{axis}") or (self._block(axis, {}) if threads else "1")
             called = self._called_shape(1, axis)
             block = called if called in self._names.found else block
             missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and not self._axes())
-            return block, (missed and self._called_shape(0, axis)) or "1", missed
+            return block, (missed and self._called_shape(0, axis)) or ("sm_count" if of_grid else "1"), missed
         factor, bound = span
         block = self._block(axis, factor) if threads else "1"
         if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
@@ -170,7 +172,7 @@ class LaunchGuess:
         if kept in self._names.found and kept not in self.blocks:
             self.blocks[kept] = axis
             return kept
-        fitting = ("block_size", "threads") if self._axes() == 1 else (f"block_{axis}", f"threads_{axis}")
+        fitting = ("block_size", "threads") if self._axes() <= 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
         self._names.found[name] = int(called) if called and int(called) else None
         if (
