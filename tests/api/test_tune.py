@@ -146,7 +146,7 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"sizes": 5000}, ["sizes is 5000", "sizes={'n': 4096}"]),
         ({"args": X}, ["args is", "args=[x, y, n]"]),
         ({"tolerance": -1}, ["tolerance = -1", "above 0"]),
-        ({"compile_options": "--gpu-architecture=sm_90"}, ["--gpu-architecture=sm_90", "allowed are"]),
+        ({"compile_options": "--gpu-architecture=sm_90"}, ["--gpu-architecture=sm_90", "allowed"]),
         ({"default": {"BLOCK": 96}}, ["BLOCK=96"]),
         ({"kernel": "gem"}, ["no kernel named 'gem'"]),
         ({"kernel": "own.cu"}, ["no file own.cu"]),

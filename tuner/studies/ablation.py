@@ -136,9 +136,8 @@ def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark
     request = ablation.request
     if ablation.itself is None:
         return []
-    rows = interleaved.rows_of(KernelIdentity(request.kernel), request.problem, device, bench)
-    noise, tags = ablation.reference_noise, ablation.tags
-    row = partial(interleaved.filled, rows, tags=tags, noise_floor=noise)
+    rows = interleaved.rows_of(KernelIdentity(request.kernel), device, bench)
+    row = partial(rows, tags=ablation.tags, noise_floor=ablation.reference_noise)
     timed = [(one, one.timing) for one in ablation.alternatives if one.timing is not None]
     return [
         row(ITSELF, ablation.itself),

@@ -171,10 +171,9 @@ def check(device: Device, timed: Bench, rounds: int, seed: int) -> SpeedCheck | 
 def records_of(result: Bench, device: Device, bench_id: str) -> list[Benchmark]:
     """Return the rows that the database keeps of it."""
     target = result.target
-    row = interleaved.rows_of(KernelIdentity(target.kernel), target.problem, device, bench_id)
+    row = interleaved.rows_of(KernelIdentity(target.kernel), device, bench_id)
     return [
-        interleaved.filled(
-            row,
+        row(
             timing.name,
             timing,
             result.compared(timing) if result.reference == BEST else None,

@@ -147,23 +147,22 @@ def unpaired(one: Timed, other: Timed) -> Ratio:
     return Ratio(one.time_ns / other.time_ns, low / other_high, high / other_low)
 
 
-Rows = Callable[..., Benchmark]
-"""Makes rows of one comparison, from what :func:`rows_of` leaves open."""
+MakeRow = Callable[..., Benchmark]
+"""Makes a row of the database of what :func:`rows_of` leaves open: name, times, comparison, tags, further columns."""
 
 
-def rows_of(identity: KernelIdentity, problem: Problem, device: Device, bench: str) -> Rows:
+def rows_of(identity: KernelIdentity, device: Device, bench: str) -> MakeRow:
     """Return what makes rows of the database, with what all contestants of a comparison share.
 
     Args:
         identity: of what computes; made once for many comparisons, as its text takes a tenth of a second.
-        problem: what is computed.
-        device: which is prepared for it.
+        device: which is prepared for the problem.
         bench: the id that all comparisons of one study share.
     """
     return partial(
-        Benchmark,
+        _row,
         bench=bench,
-        problem=problem,
+        problem=device.problem,
         gpu=device.gpu,
         conditions=device.conditions,
         kernel_digest=identity.text,
@@ -172,18 +171,13 @@ def rows_of(identity: KernelIdentity, problem: Problem, device: Device, bench: s
     )
 
 
-def filled(
-    row: Rows,
-    name: str,
-    timed: Timed,
-    compared: Compared | None = None,
-    tags: Sequence[str] = (),
-    **more: Any,
+def _row(
+    name: str, timed: Timed, compared: Compared | None = None, tags: Sequence[str] = (), **columns: Any
 ) -> Benchmark:
     """Return a row with a contestant's times, and how what it was compared with is to it."""
     tags = (*tags, *(() if timed.verified else ("unverified",)))
     low, high = timed.interval_ns
     ratio = {**ratio_record(compared.ratio), "verdict": str(compared.verdict)} if compared else {}
     times = {"time_ns": timed.time_ns, "ci_low_ns": low, "ci_high_ns": high, "samples_ns": timed.samples_ns}
-    columns = {**times, "sm_clock_hz": timed.sm_clock_hz, **ratio, **more}
-    return row(contestant=name, configuration=timed.configuration, tags=tags, **columns)
+    columns = {**times, "sm_clock_hz": timed.sm_clock_hz, **ratio, **columns}
+    return Benchmark(contestant=name, configuration=timed.configuration, tags=tags, **columns)

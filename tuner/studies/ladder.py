@@ -18,7 +18,7 @@ from tuner.devices.base import Device, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, StepSpec
 from tuner.studies.bench import Against
-from tuner.studies.interleaved import Comparison, filled, rows_of, unpaired
+from tuner.studies.interleaved import Comparison, rows_of, unpaired
 
 STEP_PREFIX = "rung:"
 """Before a step's name among the benchmarks of the database, so that no baseline has the same name."""
@@ -212,10 +212,9 @@ def records_of(comparison: StepComparison, device: Device, bench: str) -> list[B
         bench: the id that all comparisons of one sweep share.
     """
     first = comparison.fastest
-    row = rows_of(KernelIdentity(comparison.kernel), comparison.problem, device, bench)
+    row = rows_of(KernelIdentity(comparison.kernel), device, bench)
     return [
-        filled(
-            row,
+        row(
             timing.name if timing.configuration is None else f"{STEP_PREFIX}{timing.name}",
             timing,
             comparison.against(first, timing) if first and timing is not first else None,

@@ -14,7 +14,7 @@ from tuner.database.records import Benchmark
 from tuner.devices.base import Contestant, Device, RaceRequest, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
-from tuner.studies.interleaved import filled, rows_of
+from tuner.studies.interleaved import rows_of
 from tuner.winners.portfolios import TIMED, Timings, kind_of, portfolio_rows, timings_of
 
 SCREENED = "screened"
@@ -141,13 +141,12 @@ class Races:
         self, problem: Problem, timed: Sequence[Timed], tags: Sequence[str]
     ) -> dict[Configuration, float]:
         fastest = min(timed, key=lambda one: one.time_ns)
-        row = rows_of(self._identity, problem, self._device, str(uuid.uuid4()))
+        row = rows_of(self._identity, self._device, str(uuid.uuid4()))
         rows = []
         for one in timed:
             # By the rounds' ratios to the fastest, which drift does not move.
             ratio = median(a / b for a, b in zip(one.medians_ns, fastest.medians_ns, strict=True))
-            made = filled(
-                row,
+            made = row(
                 TIMED,
                 one,
                 tags=tags,
