@@ -57,7 +57,7 @@ from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 from tuner.studies.bench import stored_winners
-from tuner.studies.portfolio import Built, build
+from tuner.studies.portfolio import Building, Built
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_cover import Cover
 from tuner.studies.portfolio_races import PortfolioRequest, Races
@@ -207,7 +207,7 @@ class HeldOut(Study):
 
         try:
             with closing(make_progress(quiet=False)) as progress:
-                return build(request, self.device, database, progress, stop)
+                return Building(request, self.device, database, progress, stop).run()
         finally:
             self.keep(seconds=spent_s + time.monotonic() - began)
 

@@ -68,7 +68,7 @@ def _add_portfolio(database: Any) -> None:
     from tests.simulated_gpu import SimulatedGpu
     from tuner.cli.problems import ProblemTexts, make_problems
     from tuner.kernel.load import load_kernel
-    from tuner.studies.portfolio import build
+    from tuner.studies.portfolio import Building
     from tuner.studies.portfolio_races import PortfolioRequest
     from tuner.studies.portfolio_report import make_progress
 
@@ -76,7 +76,7 @@ def _add_portfolio(database: Any) -> None:
     given = ProblemTexts(dtypes=["bfloat16"], problem_texts=["m=64|4096,n=2048,k=1024"])
     problems = make_problems(kernel, given)
     request = PortfolioRequest(kernel, tuple(problems), searched=0)
-    build(request, SimulatedGpu(), database, make_progress(quiet=True))
+    Building(request, SimulatedGpu(), database, make_progress(quiet=True)).run()
 
 
 def write(folder: Path, start: Path, seed: str, number: int) -> str:

@@ -28,7 +28,7 @@ from tuner.runtime.dispatch import Dispatched, Match, dispatch
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
-from tuner.studies.portfolio import Built, build
+from tuner.studies.portfolio import Building, Built
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_cover import cover
 from tuner.studies.portfolio_races import PortfolioRequest
@@ -81,7 +81,7 @@ def one_turn() -> Iterator[None]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Built]:
     path = tmp_path_factory.mktemp("portfolio") / "p.db"
     with Database.open(path) as database:
-        return path, build(request(), SimulatedGpu(), database, Observer())
+        return path, Building(request(), SimulatedGpu(), database, Observer()).run()
 
 
 def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Built]) -> None:
@@ -108,7 +108,7 @@ def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.M
     now = 0.0
     monkeypatch.setattr("tuner.studies.portfolio.time.monotonic", lambda: now)
     with Database.open(tmp_path / "p.db") as database:
-        build(request(problems=problems("nt"), time_s=60.0), Slow(), database, Observer())
+        Building(request(problems=problems("nt"), time_s=60.0), Slow(), database, Observer()).run()
     assert 45 < now <= 60
 
 
@@ -117,12 +117,12 @@ def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     with Database.open(tmp_path / "p.db") as database:
         first, calls = SimulatedGpu(), iter(range(10**6))
         with pytest.raises(Interrupted, match="everything measured is kept"):
-            build(request(problems=some), first, database, Observer(), lambda: next(calls) > 5)
+            Building(request(problems=some), first, database, Observer(), lambda: next(calls) > 5).run()
         assert first.timed > 0
         second, whole = SimulatedGpu(), SimulatedGpu()
-        build(request(problems=some), second, database, Observer())
+        Building(request(problems=some), second, database, Observer()).run()
     with Database.open(tmp_path / "q.db") as database:
-        build(request(problems=some), whole, database, Observer())
+        Building(request(problems=some), whole, database, Observer()).run()
     assert second.timed < whole.timed
 
 
@@ -135,7 +135,7 @@ def test_a_configuration_that_fails_is_left_out(tmp_path: Path) -> None:
 
     device.fail_in_race = padded
     with Database.open(tmp_path / "p.db") as database:
-        built = build(request(problems=problems("nt")[:4]), device, database, Observer())
+        built = Building(request(problems=problems("nt")[:4]), device, database, Observer()).run()
     variants = {one.variant for portfolio in built.portfolios for one, _ in portfolio.members}
     assert "wgmma_skinny_m" not in variants
     assert "wgmma" in variants
@@ -148,7 +148,7 @@ def test_the_last_portfolio_counts_and_its_cubins_are_those_of_a_bundle(
     with Database.open(path, write=False) as database:
         database.backup(tmp_path / "copy.db")
     with Database.open(tmp_path / "copy.db") as database:
-        few = build(request(cubins=built.cubins - 2), SimulatedGpu(), database, Observer())
+        few = Building(request(cubins=built.cubins - 2), SimulatedGpu(), database, Observer()).run()
         stored = stored_portfolios(database, GEMM)
         timings = {kind_of(one.problems[0]): one for one in stored}
         assert [one.members for one in stored] == [one.members for one in few.portfolios]

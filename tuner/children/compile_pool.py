@@ -9,7 +9,6 @@ import queue
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,7 +118,7 @@ class CompilePool:
                 if not task.future.set_running_or_notify_cancel():
                     continue
                 try:
-                    with self._slot():
+                    with self._slots.one(lambda: self._closing) if self._slots else contextlib.nullcontext():
                         child, compilation = self._run(child, task.request)
                 except MemoryError:  # of this process; nobody should wait for ever
                     compilation = Compilation(Status.COMPILE_OOM, "the tuner has too little memory")
@@ -127,9 +126,6 @@ class CompilePool:
         finally:
             if child is not None:
                 self._discard(child)
-
-    def _slot(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._slots is None else self._slots.one(lambda: self._closing)
 
     def _run(
         self, child: CompileChild | None, request: CompileRequest

@@ -15,7 +15,7 @@ from tuner.devices.base import say_nothing
 from tuner.kernel.load import load_kernel
 from tuner.report.tables import say, show_json
 from tuner.runtime.manifest import MAX_POINTS
-from tuner.studies.portfolio import build
+from tuner.studies.portfolio import Building
 from tuner.studies.portfolio_races import PortfolioRequest
 from tuner.studies.portfolio_report import built_as_json, make_progress, show_built
 from tuner.winners.portfolios import kind_of
@@ -51,7 +51,7 @@ def portfolio(asked: PortfolioArguments) -> None:
         stopping() as stop,
         closing(make_progress(quiet=asked.quiet)) as progress,
     ):
-        built = build(request, device, database, progress, stop)
+        built = Building(request, device, database, progress, stop).run()
     if asked.as_json:
         show_json(built_as_json(built))
     else:

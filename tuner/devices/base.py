@@ -152,17 +152,12 @@ class Device(ABC):
     recorded = False
     """Whether the answers were recorded earlier, so that nothing can be confirmed here."""
 
-    def __init__(
-        self,
-        say: Callable[[str], None] = say_nothing,
-        notes: Sequence[str] = (),
-        versions: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, say: Callable[[str], None] = say_nothing) -> None:
         self.say = say
         """Told when something takes seconds that the user did not ask for."""
-        self.notes = tuple(notes)
+        self.notes: tuple[str, ...] = ()
         """What the user should know about this device."""
-        self.versions = dict(versions or {})
+        self.versions: dict[str, str] = {}
         """Of the driver and the compiler, for the record."""
         self.busy = BusyTime()
         """Since the last ``prepare``."""

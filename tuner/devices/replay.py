@@ -55,7 +55,8 @@ class ReplayDevice(Device):
         self.recording = read_recording(source) if isinstance(source, Path) else source
         self.gpu = self.recording.gpu
         self.name = f"replay:{self.recording.name}"
-        super().__init__(say, notes, self.recording.versions)
+        super().__init__(say)
+        self.notes, self.versions = tuple(notes), dict(self.recording.versions)
         self._trials: list[Trial] = []
         self._recorded: RecordedProblem
         self._rows: dict[tuple[str, frozenset[tuple[str, Value]]], Row] = {}

@@ -69,35 +69,27 @@ class Built:
     untimed: tuple[tuple[Problem, str], ...]
 
 
-def build(
-    request: PortfolioRequest,
-    device: Device,
-    database: Database,
-    progress: Observer[str],
-    stop: Callable[[], bool] = lambda: False,
-) -> Built:
-    """Measure, choose and record a portfolio; what an earlier call has recorded is not measured again.
-
-    Raises:
-        Interrupted: ``stop`` said so; everything measured is recorded.
-        TunerError: no problem could be measured.
-    """
-    return _Building(request, device, database, progress, stop).run()
-
-
 @dataclass
-class _Building:
+class Building:
+    """Measures, chooses and records a portfolio; what an earlier one has recorded is not measured again."""
+
     _request: PortfolioRequest
     _device: Device
     _database: Database
     _progress: Observer[str]
-    _stop: Callable[[], bool]
+    _stop: Callable[[], bool] = lambda: False
     _began: float = 0.0
     _untimed: dict[str, tuple[Problem, str]] = field(default_factory=dict)
     _longest_s: float = 0.0
     """Of the steps since the searches: none is begun that may end too late."""
 
     def run(self) -> Built:
+        """Return the outcome.
+
+        Raises:
+            Interrupted: ``stop`` said so; everything measured is recorded.
+            TunerError: no problem could be measured.
+        """
         request = self._request
         self._began = time.monotonic() - request.spent_s
         problems = [request.problems[number] for number in spread(request.problems)]
