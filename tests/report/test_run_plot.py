@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -73,6 +75,11 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_measured(
 ) -> None:
     run = (*REPLAY, "--db", str(tmp_path / "t.db"), "--plot")
     assert_refused(said_by(capsys, *run, str(tmp_path / "run.jpg")), 2, ".png or .svg")
+    os.mkfifo(tmp_path / "pipe.svg")
+    assert_refused(said_by(capsys, *run, str(tmp_path / "pipe.svg")), 2, "it is not a plain file")
+    with sqlite3.connect(tmp_path / "db.png") as connection:
+        connection.execute("CREATE TABLE t(x)")
+    assert_refused(said_by(capsys, *run, str(tmp_path / "db.png")), 2, "it is a database")
     problems = ("--problem", "n=2**20", "--problem", "n=2**26")
     assert_refused(said_by(capsys, *run, str(tmp_path / "run.png"), *problems), 2, "one problem")
     monkeypatch.setitem(sys.modules, "matplotlib", None)

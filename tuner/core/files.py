@@ -43,7 +43,7 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
             folder or a device; or it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    _refuse_to_replace(path)
+    refuse_to_replace(path)
     for left in path.parent.glob(_partial(glob.escape(path.name), "[0-9a-f]" * 8)):
         remove_unlocked(left)
     partial = path.with_name(_partial(path.name, secrets.token_hex(4)))
@@ -101,8 +101,12 @@ def write_csv(path: Path, names: Sequence[str], rows: Iterable[Mapping[str, obje
         partial.write_text(text.getvalue(), encoding="utf-8")
 
 
-def _refuse_to_replace(path: Path) -> None:
-    """Refuse what holds more than a file that is written again: as root, even a device could be replaced."""
+def refuse_to_replace(path: Path) -> None:
+    """Refuse what holds more than a file that is written again: as root, even a device could be replaced.
+
+    Raises:
+        OSError: it is a database, or no plain file.
+    """
     try:
         kind = path.lstat().st_mode
     except FileNotFoundError:

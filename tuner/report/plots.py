@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.core.errors import TunerError, UsageError
-from tuner.core.files import whole_file
+from tuner.core.files import refuse_to_replace, whole_file
 from tuner.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ def check_plot(path: Path) -> None:
     if not path.parent.is_dir():
         raise UsageError(f"--plot {path}: there is no folder {path.parent}", "make it first")
     try:
-        _try_writing(path)
+        refuse_to_replace(path)
+        with tempfile.TemporaryFile(dir=path.parent):  # permissions alone do not tell for every file system
+            pass
     except OSError as error:
         problem = f"--plot {path}: cannot write there: {error.strerror}"
         raise UsageError(problem, "choose a file in a folder of your own") from None
@@ -49,15 +52,6 @@ def check_plot(path: Path) -> None:
     except Exception as error:  # noqa: BLE001 - of its settings
         said = " ".join(str(error).split())
         raise TunerError(f"matplotlib does not start: {said}", "see MPLBACKEND and matplotlibrc") from None
-
-
-def _try_writing(path: Path) -> None:
-    """Open a file for writing and leave it as it was: permissions alone do not tell for every file system and user."""
-    new = not path.exists()
-    with path.open("ab"):
-        pass
-    if new:
-        path.unlink()
 
 
 def draw_bar(
