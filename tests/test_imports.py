@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import gc
+import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -164,3 +166,18 @@ def test_help_is_quick() -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     assert min(times) < 0.3, times
+
+
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    command = [sys.executable, "-m", "tuner", "show"]
+    done = subprocess.run(command, capture_output=True, env=environment, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
+def test_a_report_starts_no_matplotlib() -> None:
+    """Optuna would: most of a second, and an error where its settings are wrong."""
+    code = "import sys; from tuner.report.html import page; sys.exit('matplotlib' in sys.modules)"
+    environment = {**os.environ, "MPLBACKEND": "none such"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=ROOT)

@@ -1,5 +1,13 @@
-"""``python -m tuner`` is ``tune``."""
+"""``tune``, and ``python -m tuner``."""
+
+import signal
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.default_int_handler
+):  # Ctrl-C during an import would be a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from tuner.cli import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,12 +35,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Page]:
     db = tmp_path_factory.mktemp("whole") / "t.db"
     several(db)
     return db, report(db, "--all")
-
-
-def test_matplotlib_has_no_part_in_a_page() -> None:
-    code = "import sys; import tuner.report.html.page; sys.exit('matplotlib' in sys.modules)"
-    environment = {**os.environ, "MPLBACKEND": "none such"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
 
 def test_values_are_those_of_the_database(one: tuple[list[Trial], Page]) -> None:
