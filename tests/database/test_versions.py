@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,16 +81,22 @@ altered itself; e, whose trials have the status ``untrusted``, which later becam
 """
 
 
+@functools.cache
+def written_by_version_1() -> bytes:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(VERSION_1)
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 1")
+        return connection.serialize()
+
+
 def version_1(path: Path, *statements: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(path)
-    connection.executescript(VERSION_1)
-    connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
-    connection.execute("PRAGMA user_version = 1")
-    for statement in statements:
-        connection.execute(statement)
-    connection.commit()
-    connection.close()
+    path.write_bytes(written_by_version_1())
+    if statements:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            for statement in statements:
+                connection.execute(statement)
     return path
 
 
