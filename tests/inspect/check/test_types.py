@@ -269,3 +269,15 @@ def test_headers_of_cuda_are_there_and_come_before_parameters(
     code.write_text(lines + body.replace("const int i", f"__shared__ float room[{name}]; const int i"))
     report = said_by(capsys, "check", str(file), "--cc", "90", "--json")
     assert json.loads(report.out)["findings"] == [] and "not run on the CPU" not in report.out
+
+
+def test_other_dtypes_and_options_are_run_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = written(tmp_path, "float32", "right")
+    text, code = file.read_text(), file.with_name("right.cu")
+    several = 'options = { turned = ["yes", "no"] }, dtypes = { input = ["float32", "float64"] }'
+    text = text.replace('dtypes = { input = "float32" }', several)
+    file.write_text(text.replace('"-x"', "\"-x if turned == 'yes' else x\""))
+    code.write_text(code.read_text().replace("-x[i]", "sizeof(*x) == 8 ? x[i] : -x[i]"))
+    assert ", float64 runs on the CPU" in findings(capsys, str(file), "--cc", "90")[1][0]
+    code.write_text(code.read_text().replace("sizeof(*x) == 8 ? x[i] : ", ""))
+    assert ", turned=no runs on the CPU" in findings(capsys, str(file), "--cc", "90")[1][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from tuner.core.errors import TunerError
@@ -31,6 +32,8 @@ PROBLEMS = 4
 """For each of them; half a second or so each, most of it the C++ compiler's."""
 WHOLE, OF_OTHERS = 8, 3
 """Besides, of whole tiles, powers of two, presets and the like: for a variant's first configuration, and for others."""
+ALTERNATIVES = 4
+"""Other dtypes and options, each for a variant's first configuration at two sizes."""
 SPARE = 8
 """Further ones, in place of those for which the reference has no answer."""
 SHARES = (1 / 8, 1 / 64)
@@ -121,18 +124,23 @@ def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[Run]
 def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[Run]:
     gpu = subject.gpus[0]
     step = max(1, (len(subject.configurations) - 1) // max(1, CONFIGURATIONS - 1))
-    for number, configuration in enumerate(subject.configurations[::step][:CONFIGURATIONS]):
+    tasks = [(subject.problem, one) for one in subject.configurations[::step][:CONFIGURATIONS]]
+    others = islice(alternatives(kernel, subject.problem), ALTERNATIVES)
+    tasks += [(problem, one) for problem in others for one in subject.configurations[:1]]
+    for number, (own, configuration) in enumerate(tasks):
         smaller = replace(gpu, sm_count=FEW_SMS)
         for one in (smaller, gpu):
-            small, whole = problems_on_host(kernel, subject.problem, one, configuration)
+            small, whole = problems_on_host(kernel, own, one, configuration)
             if small:
                 # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
                 problems = small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS]
                 problems += [problem for problem in whole if problem not in problems][
                     : OF_OTHERS if number else WHOLE
                 ]
-                if not _no_golden(kernel, subject.problem, one, configuration):
-                    problems = [subject.problem, *(case for case in problems if case != subject.problem)]
+                if own != subject.problem:
+                    problems = problems[PROBLEMS - 1 : PROBLEMS + 1] or problems[-1:]
+                elif not _no_golden(kernel, own, one, configuration):
+                    problems = [own, *(case for case in problems if case != own)]
                 wanted = len(problems)
                 problems += [problem for problem in small if problem not in problems][:SPARE]
                 less = [halved(max(problems, key=elements_of), share) for share in SHARES]
@@ -141,12 +149,23 @@ def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[Run]:
                     for case in less
                     if case not in problems and not invalid_reason(kernel, case, one, configuration)
                 ]
-                own = folder / str(number)
                 request = HostRequest(
-                    kernel.file, one, tuple(problems), own, configuration=configuration, wanted=wanted
+                    kernel.file,
+                    one,
+                    tuple(problems),
+                    folder / str(number),
+                    configuration=configuration,
+                    wanted=wanted,
                 )
-                yield Run(("variants", subject.variant.name), str(configuration), request)
+                what = ", ".join([str(configuration), *_changed(own, subject.problem)])
+                yield Run(("variants", subject.variant.name), what, request)
                 break
+
+
+def _changed(problem: Problem, of: Problem) -> Iterator[str]:
+    """Return the dtypes and options in which a problem is another one."""
+    yield from (dtype for role, dtype in problem.dtypes.items() if dtype != of.dtypes[role])
+    yield from (f"{name}={value}" for name, value in problem.options.items() if value != of.options[name])
 
 
 def problems_on_host(
