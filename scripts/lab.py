@@ -16,7 +16,7 @@ from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import BaselineContestant
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
-from tuner.core.errors import TunerError
+from tuner.core.errors import CompileError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.devices.requests import Requests
@@ -92,7 +92,8 @@ class Lab:
     ) -> Loaded:
         """Compile and load a configuration."""
         compilation = self.pool.compile(RenderRequest(kernel.file, problem, self.gpu, configuration))
-        assert compilation.status is Status.OK, compilation.error
+        if compilation.status is not Status.OK:
+            raise CompileError(f"{configuration}: {compilation.error}")
         return load(session.data, compilation.candidate)
 
     @contextmanager
