@@ -69,7 +69,7 @@ def import_results(asked: ImportArguments) -> None:
         for note in results.notes:
             say(note)
         if not asked.quiet:
-            say(f"{file.name}: {len(results.rows)} results of {results.problem}")
+            say(f"{file.name}: {counted(len(results.rows), 'result')} of {results.problem}")
         if results.objective != "time" and not asked.quiet:
             say(f"{file.name}: its objective {results.objective} is not kept, but the times are")
         read.append((file, results))

@@ -65,6 +65,21 @@ extern "C" __global__ void tile_that_stays(const int* x, int* y, int n) {
     if (tile.meta_group_rank() % 2 == 1) return;
     for (int time = 0; time < 4; ++time) y[i] = cg::reduce(tile, x[i], cg::plus<int>());
 }
+__device__ int next(int* count) {
+    const cg::coalesced_group lanes = cg::coalesced_threads();
+    int first = 0;
+    if (lanes.thread_rank() == 0) first = atomicAdd(count, lanes.size());
+    return lanes.shfl(first, 0) + lanes.thread_rank();
+}
+extern "C" __global__ void evens_of_lanes(const int* x, int* y, int n) {
+    HEAD
+    __shared__ int count;
+    if (block.thread_rank() == 0) count = 0;
+    block.sync();
+    if (x[i] % 2 == 0) next(&count);
+    block.sync();
+    y[i] = count;
+}
 extern "C" __global__ void grid_turned(const int* x, int* y, int n) {
     const cg::grid_group grid = cg::this_grid();
     const int i = grid.thread_rank();
@@ -84,6 +99,7 @@ def tile_that_stays(x):
     y = x.reshape(-1, 2, 16).copy()
     y[:, 0] = y[:, :1].sum(2)
     return y.ravel()
+def evens_of_lanes(x): return np.repeat((x.reshape(-1, 64) % 2 == 0).sum(1), 64)
 def grid_turned(x): return x
 """
 
@@ -108,7 +124,7 @@ def run(name: str, folder: Path, *, cooperative: bool) -> HostResult:
 
 
 @pytest.mark.parametrize(
-    "name", ["block_turned", "tile_sums", "tile_scans", "tile_that_stays", "grid_turned"]
+    "name", ["block_turned", "tile_sums", "tile_scans", "tile_that_stays", "evens_of_lanes", "grid_turned"]
 )
 def test_groups_meet_and_exchange(name: str, tmp_path: Path) -> None:
     answer = run(name, tmp_path, cooperative=name == "grid_turned")

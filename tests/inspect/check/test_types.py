@@ -281,3 +281,12 @@ def test_other_dtypes_and_options_are_run_too(capsys: pytest.CaptureFixture[str]
     assert ", float64 runs on the CPU" in findings(capsys, str(file), "--cc", "90")[1][0]
     code.write_text(code.read_text().replace("sizeof(*x) == 8 ? x[i] : ", ""))
     assert ", turned=no runs on the CPU" in findings(capsys, str(file), "--cc", "90")[1][0]
+
+
+def test_types_of_torch_are_none_for_a_kernel(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = written(tmp_path, "float32", "right")
+    code = file.with_name("right.cu")
+    accessor = code.read_text().replace("const input_type* x", "torch::PackedTensorAccessor32<float, 1> x")
+    code.write_text(f"#include <torch/extension.h>\n{accessor}")
+    _, (line,) = findings(capsys, str(file), "--cc", "90", "--no-cpu")
+    assert "right.cu:2: " in line and "let it take pointers, sizes and CUDA's types" in line

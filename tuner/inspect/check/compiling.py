@@ -282,9 +282,13 @@ def _with_remedy(text: str) -> str:
 
 
 def _macro(task: _Task, file: Path, line: int, said: str) -> str:
-    """Return what to do where a line that is no CUDA has what is a macro there: a parameter or an option."""
+    """Return what to do where a line that is no CUDA has types of torch, or what is a macro there."""
     lines = read_source(file).splitlines()[line - 1 : line] if file.suffix != ".j2" else []
     code = re.sub(r"//.*|/\*.*?\*/", "", lines[0]) if lines and "is undefined" not in said else ""
+    if re.search(r"\b(?:torch|at|c10)\s*::", code):
+        return (
+            "; a kernel cannot use what torch has for programs: let it take pointers, sizes and CUDA's types"
+        )
     given = (*task.request.configuration.values, *task.request.problem.options)
     names = [name for name in given if re.search(rf"\b{name}\b", code)]
     declared = [

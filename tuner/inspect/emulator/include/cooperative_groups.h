@@ -1,6 +1,6 @@
 // Cooperative groups for the CPU: blocks, tiles of a warp and grids, with what they reduce, scan and copy.
 //
-// Which lanes are together in a branch is not known here, so there is no coalesced_threads().
+// Which lanes are together in a branch is not known here: each is a group of its own, as it may be on a GPU.
 #pragma once
 
 namespace cooperative_groups {
@@ -71,6 +71,8 @@ private:
     unsigned int first() const { return emulator::lane() / lanes_ * lanes_; }
     unsigned int mask() const { return (lanes_ == 32 ? ~0u : (1u << lanes_) - 1) << first(); }
 };
+using coalesced_group = thread_group;
+inline coalesced_group coalesced_threads() { return coalesced_group(1); }
 template <unsigned int LANES, typename Parent = void>
 class thread_block_tile : public thread_group {
 public:
