@@ -36,10 +36,8 @@ def test_layers_of_models_have_the_sizes_that_follow_from_their_configuration(
         assert problem.dtypes["input"] == problem.dtypes["output"] == "bfloat16"
 
 
-def test_list_names_a_few_presets_and_show_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_are_shown_and_listed_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     presets = load_kernel("gemm").presets
-    line = next(line for line in said_by(capsys, "list").out.splitlines() if line.startswith("gemm "))
-    assert f"and {len(presets) - 6} more" in line and len(line) < 500
     shown = said_by(capsys, "show", "gemm").out
     assert set(presets) <= set(shown.split())
     listed = json.loads(said_by(capsys, "list", "--json").out)
