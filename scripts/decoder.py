@@ -55,7 +55,7 @@ from scripts.decoder_model import (
     in_turn,
     within,
 )
-from scripts.harness import TUNE, machine, say, tune
+from scripts.harness import TUNE, CommandError, machine, say, tune
 from scripts.page_figures import evidence, program
 from tuner.core.errors import TunerError
 from tuner.core.stats import paired_ratio
@@ -227,7 +227,7 @@ class Study(harness.Study):
             own += ["--tiny"] if self._given.tiny else []
             done = subprocess.run([sys.executable, __file__, *own], stdout=subprocess.DEVNULL, check=False)
             if done.returncode not in (0, 1):
-                raise RuntimeError(f"recording ended with {done.returncode}")
+                raise CommandError(f"recording ended with {done.returncode}")
             self.read()
             return
         together = Calls(self._given.device)

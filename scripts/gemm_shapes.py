@@ -33,7 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from scripts.harness import listed, run, say, study_parser, tune, versions
+from scripts.harness import CommandError, listed, run, say, study_parser, tune, versions
 from scripts.shape_notes import (
     ABLATED,
     CUBES,
@@ -151,7 +151,7 @@ class Study(Notes):
             words = ["--db", str(self.winners), *group[0].kind, "--json"]
             done = subprocess.run([sys.executable, SAME_BITS, *words], stdout=subprocess.PIPE, check=False)
             if done.returncode not in (0, 1):
-                raise RuntimeError(f"{SAME_BITS.name}: exit status {done.returncode}")
+                raise CommandError(f"{SAME_BITS.name}: exit status {done.returncode}")
             for row in json.loads(done.stdout):
                 for problem in (p for p in group if row["sizes"] == vars(p.shape)):
                     self.note(problem, "bits", {name: row[name] for name in ("calls", "same", "error")})

@@ -19,6 +19,7 @@ from pathlib import Path
 from scripts import harness
 from tests.faults import planted, short_deadline
 from tuner import __version__
+from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Status, Trial
 from tuner.devices.local import LocalDevice
 from tuner.kernel.spec import KernelSpec
@@ -50,7 +51,7 @@ class Bench:
         self.device.prepare(self.kernel, self.kernel.problem(), seed=1)
         first = self.right()
         if first.status is not Status.OK:
-            raise RuntimeError(f"the correct kernel is {first.status}: {first.error}")
+            raise TunerError(f"the correct kernel is {first.status}: {first.error}")
         self.incumbent_ns = statistics.median(first.samples_ns)
 
     def compile(self, configurations: Sequence[Configuration]) -> None:
@@ -70,7 +71,7 @@ class Bench:
         while time.monotonic() < deadline:
             for trial in self.device.collect(1.0):
                 return trial
-        raise RuntimeError(f"no answer for {configuration}")
+        raise TunerError(f"no answer for {configuration}")
 
     def right(self) -> Trial:
         """Measure the next copy of the correct kernel."""

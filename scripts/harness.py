@@ -22,7 +22,6 @@ import numpy as np
 from tuner.core.errors import NoGpuError, TunerError, UsageError
 from tuner.core.files import whole_file
 from tuner.devices.started import has_gpu
-from tuner.runtime.driver import DriverFailure
 
 ROOT = Path(__file__).resolve().parents[1]
 EVIDENCE = ROOT / "results" / "evidence"
@@ -33,6 +32,10 @@ PACKAGES = {
     "torch": ("torch",),
     "cublas": ("nvidia-cublas", "nvidia-cublas-cu12"),
 }
+
+
+class CommandError(RuntimeError):
+    """A command failed; the message says which, and how."""
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
@@ -78,7 +81,7 @@ def run(main: Callable[[], int | None], *, gpu: bool = False) -> NoReturn:
         if gpu and not has_gpu() and not {"-h", "--help"} & {*sys.argv}:
             raise NoGpuError("this machine has no NVIDIA GPU", "run it on a machine with one")
         sys.exit(main())
-    except (TunerError, DriverFailure, RuntimeError, ImportError) as error:
+    except (TunerError, CommandError, ImportError) as error:
         say(f"error: {error}")
         sys.exit(2)
     except KeyboardInterrupt:
@@ -94,12 +97,12 @@ def tune(*words: str, environment: Mapping[str, str] | None = None) -> tuple[str
     """Call the command; return what it prints, and how many seconds it took.
 
     Raises:
-        RuntimeError: it ends with another status than 0 or 1.
+        CommandError: it ends with another status than 0 or 1.
     """
     began = time.monotonic()
     done = subprocess.run([*TUNE, *words], env=environment, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 1):
-        raise RuntimeError(f"tune {' '.join(words)}: exit status {done.returncode}")
+        raise CommandError(f"tune {' '.join(words)}: exit status {done.returncode}")
     return done.stdout, time.monotonic() - began
 
 
@@ -109,7 +112,7 @@ def output_of(
     """Return what a command prints.
 
     Raises:
-        RuntimeError: it fails; with the end of what it said.
+        CommandError: it fails; with the end of what it said.
         subprocess.TimeoutExpired: it takes longer.
     """
     done = subprocess.run(
@@ -117,7 +120,7 @@ def output_of(
     )
     if done.returncode:
         said = (done.stdout + done.stderr)[-2000:]
-        raise RuntimeError(f"{' '.join(command[:4])[:200]}: exit status {done.returncode}: {said}")
+        raise CommandError(f"{' '.join(command[:4])[:200]}: exit status {done.returncode}: {said}")
     return done.stdout
 
 
@@ -196,9 +199,7 @@ class Study(Kept):
         try:
             call()
         except Exception as error:  # noqa: BLE001 - what was measured is kept, and the rest is measured
-            if not isinstance(
-                error, (TunerError, DriverFailure, RuntimeError, OSError, subprocess.SubprocessError)
-            ):
+            if not isinstance(error, (TunerError, CommandError, OSError, subprocess.SubprocessError)):
                 traceback.print_exc()
             self.failures.append(f"{name}: {error}")
             say(self.failures[-1])

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import harness
-from scripts.harness import listed, say, today, tune
+from scripts.harness import CommandError, listed, say, today, tune
 from scripts.page_figures import evidence
 from scripts.page_figures.evidence import us
 
@@ -215,7 +215,7 @@ def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
     """Tune and compare one case; give a row for each problem and baseline.
 
     Raises:
-        RuntimeError: a problem has no winner.
+        CommandError: a problem has no winner.
     """
     what = ["--kernel", case.kernel, "--dtype", case.dtype, "--db", str(db)]
     what += [word for option in case.options for word in ("--option", option)]
@@ -226,7 +226,7 @@ def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
     said, _ = tune("bench", *what, *against, "--rounds", str(rounds), "--json")
     found = json.loads(said or "[]")
     if len(found) != len(case.problems):
-        raise RuntimeError(f"{len(found)} of {len(case.problems)} problems have a winner")
+        raise CommandError(f"{len(found)} of {len(case.problems)} problems have a winner")
     return [
         {**row, "rounds": rounds}
         for problem, bench in zip(case.problems, found, strict=True)

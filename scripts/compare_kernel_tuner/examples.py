@@ -115,7 +115,7 @@ def run_apart(name: str, side: str, folder: Path, most: int) -> dict[str, Any]:
         text = before = script.read_text()
         for old, new in SHRUNK.get(name, ()):
             if old not in text:
-                raise RuntimeError(f"{name}.py has no {old!r}: is this commit 96a6abc1?")
+                raise harness.CommandError(f"{name}.py has no {old!r}: is this commit 96a6abc1?")
             text = text.replace(old, new)
         for old, new in IMPORTS if side == "ours" else THEIRS:
             text = re.sub(old, new, text, flags=re.MULTILINE)

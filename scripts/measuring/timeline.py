@@ -15,6 +15,7 @@ block's marks ``begin`` and ``end``, by the GPU's own timer.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ from tuner.gpu.timing import SampleGraph
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.render import render
-from tuner.runtime.driver import check
+from tuner.runtime.driver import DriverFailure, check
 
 MARK = re.compile(r"^(\s*)// mark: (.+?)(?: if \((.+)\))?$", re.MULTILINE)
 SLOTS = 32
@@ -161,4 +162,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    run(main)
+    try:
+        run(main)
+    except DriverFailure as failure:  # the kernel's own
+        sys.exit(f"error: {failure}")

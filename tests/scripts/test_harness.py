@@ -54,7 +54,7 @@ def test_a_search_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.
 
     def tune(*words: str) -> tuple[str, float]:
         if words[0] == "--kernel" and "m=64,n=64,k=64" in words:
-            raise RuntimeError("tune: exit status 4")
+            raise harness.CommandError("tune: exit status 4")
         return command(*words)
 
     monkeypatch.setattr(gemm_shapes, "tune", tune)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scripts import teaching
-from scripts.harness import EVIDENCE
+from scripts.harness import EVIDENCE, CommandError
 
 
 def test_other_rows_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_a_case_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.Mo
 
     def measure(case: teaching.Case, *_: object) -> list[dict[str, Any]]:
         if case.kernel == "permute":
-            raise RuntimeError("exit status 4")
+            raise CommandError("exit status 4")
         of = {"kernel": case.kernel, "dtype": case.dtype, "options": [*case.options]}
         return [{**rows[0], **of, "problem": case.problems[0]}]
 
