@@ -148,6 +148,10 @@ def test_what_fills_nothing_is_refused_with_the_file(tmp_path: Path, constants: 
     ("code", "constants", "found"),
     [
         (CODE, "", 'nothing fills the __constant__ weights, which smooth reads; add constants.weights = "TENSOR"'),
+        (CODE.replace("__constant__", "__device__"), "",
+         "nothing fills the __device__ weights, which smooth reads; add constants.weights"),
+        (CODE.replace(DECLARED, f"{DECLARED} __device__ int last[2];").replace("if (i", "last[i & 1] = i; if (i"),
+         FILLED, ""),
         (CODE, 'constants.wieghts = "w"', "constants.wieghts: the code has no such __constant__"),
         (CODE.replace("[3];", "[2];", 1), FILLED, "constants.weights: the variable has 8 bytes, and the tensor 12"),
         (f'{CODE}__constant__ int more[2];\nextern "C" __global__ void other(int* x) {{ x[0] = more[1]; }}\n',

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import DEADLINE_S, CompilePool, default_jobs, patiently
-from tuner.children.cubin import filled_variable, function_name, variables
+from tuner.children.cubin import Variable, filled_variable, function_name, variables
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Resources, Status
@@ -24,8 +24,9 @@ from tuner.inspect.check.subjects import Checks, Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import read_source
 from tuner.kernel.plan import invalid_reason, reference_configuration, reference_launch
-from tuner.kernel.source.declarations import read_declarations
+from tuner.kernel.source.declarations import Item, read_declarations
 from tuner.kernel.source.device_part import device_part
+from tuner.kernel.source.tree import code
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.report.tables import counted
@@ -179,26 +180,36 @@ def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> se
                 name, size_bytes = filled.get(one.symbol, ("", one.size_bytes))
                 if 0 < size_bytes < one.size_bytes:
                     report.note(f"{size_bytes} of {one.size_bytes} bytes of {name} are filled")
-                if one.symbol not in filled and one.constant and one.zero and _reads(source, entry, one.name):
+                kind = "__constant__" if one.constant else "__device__"
+                if one.symbol not in filled and one.zero and _reads(source, entry, one):
                     unfilled.add(task.variant)
                     key = f'"{one.name}"' if ":" in one.name else one.name
                     report.add(
                         task.key(kernel, launch),
-                        f"nothing fills the __constant__ {one.name}, which {function_name(entry)} reads",
+                        f"nothing fills the {kind} {one.name}, which {function_name(entry)} reads",
                         f'add constants.{key} = "TENSOR" to the launch',
                     )
     return unfilled
 
 
-def _reads(source: str, entry: str, variable: str) -> bool:
-    """Return whether code that a kernel may run names a variable, which no initializer gives a value."""
+def _reads(source: str, entry: str, variable: Variable) -> bool:
+    """Return whether code that a kernel may run names a variable that neither it nor an initializer gives a value."""
     try:
         said = read_declarations(source)
     except TunerError:
-        return True
-    _, reached = said.reached(function_name(entry))
-    given = any(symbol.initialised for symbol in said.symbols if symbol.name == variable)
-    return variable.rpartition("::")[2] in reached and not given
+        return variable.constant
+    items, reached = said.reached(function_name(entry))
+    given = any(symbol.initialised for symbol in said.symbols if symbol.name == variable.name)
+    name = variable.name.rpartition("::")[2]
+    return name in reached and not given and (variable.constant or not _writes(items, name))
+
+
+def _writes(items: Iterable[Item], name: str) -> bool:
+    """Return whether code may write to a variable: by an assignment, or where its address is taken or handed on."""
+    text = " ".join(code(one.node) for one in items)
+    element = r"(?: ?\[[^;]*?\]| ?\. ?\w+)*"
+    assigned = rf"\b{name}\b{element} ?(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
+    return bool(re.search(rf"{assigned}|(?:&|\+\+|--) ?{name}\b|[(,=] ?{name} ?[,);+]", text))
 
 
 def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:

@@ -208,4 +208,6 @@ def _heard(child: HostChild, run: Run) -> Outcome:
 def reason_of(text: str) -> str:
     """Return the first error of a C++ compiler, or another reason."""
     error = re.search(r"(?:fatal )?[Ee]rror: (.*)", text)
+    if error and (ptx := re.match(r"‘(\w+)’ is not a member of ‘ptx’", error[1])):
+        return f"{ptx[1]} is written in PTX"
     return f"the emulator lacks what it needs ({error[1]})" if error else text.splitlines()[0]

@@ -28,6 +28,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import undeclared_names
 from tuner.kernel.variant_space import VariantSpace
 from tuner.kernel.variant_spec import VariantSpec
+from tuner.report.tables import counted
 from tuner.runtime.launches import Plan
 
 MOST_ROWS = 64
@@ -91,7 +92,7 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
         elif reached:
             report.note(
                 f"parameter {name} of {subject.variant.name}: the compiler makes the same code of its values, in"
-                f" {len(pairs[name])} pairs of configurations"
+                f" {counted(len(pairs[name]), 'pair')} of configurations"
             )
         else:
             problem = f"parameter {name} changes neither the code nor a launch of {subject.variant.name}"

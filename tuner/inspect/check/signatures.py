@@ -91,6 +91,8 @@ class Parameter:
 
     def __str__(self) -> str:
         if self.kind == "pointer":
+            if self.target_kind == "pointer":
+                return "a pointer to pointers"
             target = f" to {_said(self.target_kind, self.target_bytes)}" if self.target_bytes else ""
             return f"a pointer{target}"
         return _said(self.kind, self.size_bytes)
@@ -218,7 +220,11 @@ def _misfit(argument: tuple[str, str, Value], parameter: Parameter, dtypes: dict
     kind, name, _ = argument
     if kind == "buffer":
         dtype = dtypes[name]
-        fits = parameter.kind == "pointer" and _points_to(parameter, dtype)
+        fits = (
+            parameter.kind == "pointer"
+            and parameter.target_kind != "pointer"
+            and _points_to(parameter, dtype)
+        )
         return "" if fits else f"the tensor {name} of {dtype}"
     if argument == NULL_POINTER and parameter.kind == "pointer":
         return ""
@@ -242,6 +248,8 @@ def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str)
     """Return what to do about an argument that does not fit."""
     if argument[0] == "struct":
         return "correct its members and their dtypes; alignment = 16 is that of a float4 or of alignas(16)"
+    if parameter.target_kind == "pointer":
+        return "let the kernel take one array, and compute where each part begins"
     if parameter.kind == "other":
         return OF_STRUCTS
     if argument[0] == "buffer" and parameter.kind == "integer" and _TEXTURE.search(source):
