@@ -222,6 +222,11 @@ def test_an_array_with_an_element_for_each_thread_says_how_many_there_are(
     assert launch(data)["block"] == ["THREADS"] and "a guess" not in said.err
     assert data["variants"]["main"]["parameters"]["THREADS"]["default"] == 256
     Path("kernel.toml").unlink()
+    named = text.replace("__global__", "template <int NUM_THREADS> __global__").replace(
+        "ARRAY", "__shared__ float kept[1024]"
+    )
+    assert launch(init(capsys, named)[0])["block"] == ["NUM_THREADS"]
+    Path("kernel.toml").unlink()
     data, said = init(capsys, text.replace("ARRAY", "extern __shared__ float kept[]"))
     assert launch(data)["shared_bytes"] == "4 * block_size" and "a guess" not in said.err
     Path("kernel.toml").unlink()

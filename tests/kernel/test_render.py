@@ -98,6 +98,14 @@ def test_files_are_utf_8_with_and_without_a_byte_order_mark(template: str, tmp_p
     assert rendered(kernel) == plain
 
 
+def test_spaces_behind_a_backslash_do_not_end_a_macro(tmp_path: Path) -> None:
+    """As for nvcc; NVRTC would end it."""
+    source, _ = rendered(
+        kernel_with(tmp_path, "#define TWO(x) \\ \t\n    2 * (x) // a \\ b\nint y;\n", "k.cu")
+    )
+    assert "#define TWO(x) \\\n    2 * (x) // a \\ b\n" in source
+
+
 def test_includes_come_from_the_kernels_folder_and_from_the_package(tmp_path: Path) -> None:
     (tmp_path / "own.cuh.j2").write_text("own {{ block_size }}\n")
     text = '{% include "own.cuh.j2" %}\n{% include "common/types.cuh.j2" %}\n'

@@ -161,11 +161,14 @@ def _parsed(folder: Path, template: Path, marked: bool, changed_ns: int) -> jinj
 def text_of(template: Path) -> str:
     """Return a template's text; bytes that are not UTF-8, as in comments of older sources, are read as Latin-1.
 
+    A line goes on behind a backslash and spaces, as nvcc has it: for NVRTC the spaces are left out.
+
     Raises:
         OSError: it cannot be read, or is too large.
         UnicodeDecodeError: it is no text: it has a zero byte, as UTF-16 has.
     """
     data = read_at_most(template, MAX_SOURCE_BYTES)
+    data = re.sub(rb"\\[ \t]+(?=\r?$)", rb"\\", data, flags=re.MULTILINE)
     try:
         return data.decode(ENCODING)
     except UnicodeDecodeError:

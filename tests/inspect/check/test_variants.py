@@ -211,6 +211,7 @@ def test_an_access_outside_of_an_array_names_the_element_and_the_line(
     source.write_text(source.read_text().replace("row >= rows", "row > rows"))
     said = said_by(capsys, "check", str(tmp_path / "rms_norm.toml"), "--configurations", "1", "--cc", "90")
     assert "a read outside an array: x[1] of 1, rms_norm.cu:12, at rows=1 columns=1" in said.out
+    assert "; guard it, or exclude such sizes by a constraint" in said.out
 
 
 def test_a_variant_that_no_small_problem_suits_is_said_with_the_reason(

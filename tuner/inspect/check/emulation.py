@@ -250,6 +250,9 @@ def _indices(kernel: KernelSpec) -> str:
     return ""
 
 
+EXCLUDE = "guard it, or exclude such sizes by a constraint of the variant"
+
+
 def _report(run: Run, outcome: Outcome, report: Report, reported: set[Key], indices: str = "") -> None:
     """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
     if outcome.note and (*run.key, "note") not in reported:
@@ -259,5 +262,5 @@ def _report(run: Run, outcome: Outcome, report: Report, reported: set[Key], indi
         return
     for fault in outcome.faults:
         outside = "outside an array" in fault.problem and not fault.remedy
-        report.error(TunerError(fault.problem, indices) if outside else fault, run.key)
+        report.error(TunerError(fault.problem, indices or EXCLUDE) if outside else fault, run.key)
         reported.add(run.key)

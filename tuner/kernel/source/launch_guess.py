@@ -169,6 +169,8 @@ class LaunchGuess:
         if fixed and fixed <= 1024 and not self._use.uses(f"blockDim.{axis}"):
             return str(fixed)
         kept = self._names.renamed.get(kept := threads_named(self._use, axis), kept)
+        if kept not in self._names.found and self._axes() == 1:
+            kept = next((one for one in self._names.found if is_block(one)), "")
         if kept in self._names.found and kept not in self.blocks:
             self.blocks[kept] = axis
             return kept
