@@ -81,6 +81,10 @@ WRONG = {
     "after #undef": ({"before": "#undef factor\n#define factor 2\n"}, "twice.cu:1: factor is undefined here"),
     "as a constant": ({"before": "#undef factor\nconstexpr int factor = 2;\n"}, "twice.cu:1: factor is undefined"),
     "a block": ({"before": "#define block 128\n"}, "twice.cu:1: block is defined again"),
+    "as a question": (
+        {"code": CODE.replace("factor", "2"), "before": "#ifdef factor\n#endif\n"},
+        "twice.cu:1: factor is defined for each of its values; write #if factor",
+    ),
     "a block after #undef": (
         {"before": "#undef block\n#define block 128\n"}, "twice.cu:1: block is undefined here",
     ),

@@ -285,7 +285,7 @@ def _defined_again(name: str) -> tuple[str, str]:
 
 
 def _override(files: Files, name: str, *, reached: bool) -> Found | None:
-    """Return what hides a parameter's value: an #undef, a definition, or, if nothing takes it, a variable so named."""
+    """Return what hides a parameter's value: #undef, #define, #ifdef, or, if nothing takes it, a variable so named."""
     undefined = re.compile(rf"\s*#\s*undef\s+{name}\b")
     declared = re.compile(rf"[^#]*\b(?!return\b|else\b)\w+[\s*&]+{name}\s*[,)=;>{{[]")
     lost = "here: the value that is tuned does not reach the code"
@@ -300,4 +300,9 @@ def _override(files: Files, name: str, *, reached: bool) -> Found | None:
                 return file, number, *_defined_again(name)
             if declared.match(line) and not reached:
                 return file, number, f"{name} is declared {lost}", take
+    asked = re.compile(rf"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined[ (]+){name}\b", re.MULTILINE)
+    for file, text in files.items():
+        if match := asked.search(text):
+            number = text.count("\n", 0, match.start()) + 1
+            return file, number, f"{name} is defined for each of its values", f"write #if {name}"
     return None
