@@ -240,8 +240,17 @@ class _Checked:
 def _checked(text: str) -> _Checked:
     """Return what is known of a text: the same one stands in many places, such as in variants that are alike."""
     syntax, reader = parse_tree(text, remedy=OPERATORS), _Reader(text)
+    if "true" in text or "false" in text:
+        syntax = _Truths().visit(syntax)
     tree = reader.tree(syntax)
     return _Checked(syntax, tree, frozenset(reader.names), tuple(reader.queries))
+
+
+class _Truths(ast.NodeTransformer):
+    """Takes true and false as TOML, C++ and JSON have them."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return ast.Constant(node.id == "true") if node.id in ("true", "false") else node
 
 
 class _Reader:
