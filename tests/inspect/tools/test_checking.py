@@ -103,9 +103,12 @@ def test_what_the_process_says_counts_too(check: Check, word: str, outcome: Case
     assert all(verdict.outcome is CaseOutcome.OK for verdict in verdicts if verdict.unit.number != 2)
 
 
-def test_one_that_hangs_is_ended_and_the_others_run(check: Check) -> None:
+def test_one_that_hangs_is_ended_and_the_others_run(check: Check, tmp_path: Path) -> None:
+    """And nothing outlives the tool."""
     verdicts = check(racecheck={"1": "hang"})
     assert failing(verdicts) == [1] and verdicts[1].late and "not done after 3 s" in verdicts[1].error
+    here = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _words(path)]
+    assert not here
 
 
 def test_one_that_cannot_be_launched_is_no_finding(check: Check) -> None:
@@ -153,12 +156,6 @@ def test_another_tuner_on_the_gpu_is_no_finding(check: Check, monkeypatch: pytes
     monkeypatch.setattr("tuner.inspect.tools.nvidia.LOCK_S", 0.5)
     with pytest.raises(ToolMissingError, match="another tuner keeps the GPU"):
         check(locked=True)
-
-
-def test_nothing_outlives_the_tool(check: Check, tmp_path: Path) -> None:
-    check(racecheck={"1": "hang"})
-    here = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(tmp_path).encode() in _words(path)]
-    assert not here
 
 
 def _words(path: Path) -> bytes:
