@@ -283,6 +283,13 @@ def test_a_file_that_would_fill_the_memory_is_refused(
         read(tmp_path / "a.json", data)
 
 
+def test_a_file_that_is_compressed_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.json.gz"
+    path.write_bytes(gzip.compress(gzip.compress(b"{}")))
+    with pytest.raises(RecordingError, match="compressed twice; decompress it once"):
+        read_results(path)
+
+
 def test_a_gzip_file_of_many_members_is_refused(tmp_path: Path) -> None:
     part = gzip.compress(b" ")
     (tmp_path / "a.json.gz").write_bytes(

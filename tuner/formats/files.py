@@ -42,6 +42,8 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
     try:
         with path.open("rb") as file:
             for piece in _pieces(file):
+                if not size_bytes and piece.startswith(GZIP):
+                    raise RecordingError(f"{path}: compressed twice", "decompress it once")
                 size_bytes += len(piece)
                 if size_bytes > most_bytes:
                     raise RecordingError(
