@@ -27,9 +27,11 @@ from tuner.kernel.plan import invalid_reason, reference_configuration, reference
 from tuner.kernel.source.declarations import Item, read_declarations
 from tuner.kernel.source.device_part import device_part
 from tuner.kernel.source.tree import code
+from tuner.kernel.source.types import DTYPE_OF, CType
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.report.tables import counted
+from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.launches import Launch
 
 _COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
@@ -176,20 +178,47 @@ def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> se
             except TunerError as error:  # of the CUDA reference's
                 report.error(error, task.key(kernel, launch))
                 continue
-            for one in variables(cubin):
+            found = variables(cubin)
+            types = _types(source) if found else {}
+            for one in found:
                 name, size_bytes = filled.get(one.symbol, ("", one.size_bytes))
+                kind = types.get(one.name, CType("", ""))
+                if name and (wrong := _other_type(kind, kernel, task, dict(launch.constants)[name])):
+                    report.add(
+                        task.key(kernel, launch), f"constants.{name}: {wrong}", "give it such a tensor"
+                    )
                 if 0 < size_bytes < one.size_bytes:
                     report.note(f"{size_bytes} of {one.size_bytes} bytes of {name} are filled")
-                kind = "__constant__" if one.constant else "__device__"
+                where = "__constant__" if one.constant else "__device__"
                 if one.symbol not in filled and one.zero and _reads(source, entry, one):
                     unfilled.add(task.variant)
                     key = f'"{one.name}"' if ":" in one.name else one.name
                     report.add(
                         task.key(kernel, launch),
-                        f"nothing fills the {kind} {one.name}, which {function_name(entry)} reads",
-                        f'add constants.{key} = "TENSOR" to the launch',
+                        f"nothing fills the {where} {one.name}, which {function_name(entry)} reads",
+                        f'add constants.{key} = "TENSOR" to the launch'
+                        if not kind.pointers
+                        else "nothing can fill a pointer: pass the array as an argument",
                     )
     return unfilled
+
+
+def _types(source: str) -> dict[str, CType]:
+    """Return the types of a source's variables, as far as it can be read."""
+    try:
+        return {symbol.name: symbol.type for symbol in read_declarations(source).symbols}
+    except TunerError:
+        return {}
+
+
+def _other_type(kind: CType, kernel: KernelSpec, task: _Task, tensor: str) -> str:
+    """Return why a tensor's numbers are none of a variable's; empty if they are, or its type is not known."""
+    wanted, dtype = DTYPE_OF.get(kind.base, ""), kernel.tensors[tensor].dtype
+    dtype = task.request.problem.dtypes.get(dtype, dtype)
+    whole = wanted and DTYPES[wanted].whole and DTYPES[dtype].whole and ITEMSIZE[wanted] == ITEMSIZE[dtype]
+    if not wanted or wanted == dtype or whole or DTYPES[dtype].kind == "complex":
+        return ""
+    return f"the variable is of {wanted}, and {tensor} of {dtype}"
 
 
 def _reads(source: str, entry: str, variable: Variable) -> bool:
