@@ -225,6 +225,8 @@ def test_random_integers_that_may_be_indices_have_a_remedy(
     code.write_text(code.read_text().replace("y[i]", "y[x[i]]"))
     _, (line,) = findings(capsys, str(file), "--cc", "90")
     assert " outside an array: y[" in line and line.endswith('init = { uniform = [0, "SIZE - 1"] }')
+    code.write_text(code.read_text().replace("y[x[i]] =", "y[i] = x[n + i] +"))
+    assert "SIZE - 1" not in findings(capsys, str(file), "--cc", "90")[1][0]
 
 
 def test_parameters_are_compared_where_a_part_alone_compiles(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -94,7 +95,7 @@ def check_on_host(
         sizes: list[int] = []
         try:
             for run, outcome in zip(runs, children.ask_all(runs, report.observer), strict=True):
-                _report(run, outcome, report, reported, _indices(kernel))
+                _report(run, outcome, report, reported, _whole(kernel))
                 left_out |= outcome.left_out
                 report.on_host |= run.request.configuration is not None and bool(outcome.right)
                 sizes += filter(None, [len(outcome.right)])
@@ -240,20 +241,25 @@ def _is_small(
     return elements <= factor * most and flops <= factor * MAX_FLOPS
 
 
-def _indices(kernel: KernelSpec) -> str:
-    """Return what to do about accesses outside of arrays, if random integers may be indices; empty without such."""
+def _whole(kernel: KernelSpec) -> list[str]:
+    """Return the inputs of random integers without a range, which may be meant as indices."""
     dtypes = kernel.problem().dtypes
-    for tensor in kernel.tensors.values():
-        whole = DTYPES[dtypes.get(tensor.dtype, tensor.dtype)].whole
-        if whole and tensor.role != "output" and tensor.init in RANDOM and not tensor.between:
-            return f'if {tensor.name} has indices, say of what: init = {{ uniform = [0, "SIZE - 1"] }}'
-    return ""
+    return [
+        tensor.name
+        for tensor in kernel.tensors.values()
+        if DTYPES[dtypes.get(tensor.dtype, tensor.dtype)].whole
+        and tensor.role != "output"
+        and tensor.init in RANDOM
+        and not tensor.between
+    ]
 
 
 EXCLUDE = "guard it, or exclude such sizes by a constraint of the variant"
 
 
-def _report(run: Run, outcome: Outcome, report: Report, reported: set[Key], indices: str = "") -> None:
+def _report(
+    run: Run, outcome: Outcome, report: Report, reported: set[Key], whole: Sequence[str] = ()
+) -> None:
     """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
     if outcome.note and (*run.key, "note") not in reported:
         report.note(outcome.note)
@@ -261,6 +267,12 @@ def _report(run: Run, outcome: Outcome, report: Report, reported: set[Key], indi
     if run.key in reported:
         return
     for fault in outcome.faults:
-        outside = "outside an array" in fault.problem and not fault.remedy
-        report.error(TunerError(fault.problem, indices or EXCLUDE) if outside else fault, run.key)
+        accessed = re.search(r"outside an array: (\w+)", fault.problem) if not fault.remedy else None
+        index = next((name for name in whole if accessed and name != accessed[1]), "")
+        remedy = (
+            f'if {index} has indices, say of what: init = {{ uniform = [0, "SIZE - 1"] }}'
+            if index
+            else EXCLUDE
+        )
+        report.error(TunerError(fault.problem, remedy) if accessed else fault, run.key)
         reported.add(run.key)
