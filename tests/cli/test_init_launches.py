@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tree_sitter import Node
 
 from tests.cli.init_sources import STENCIL, TOTAL, init, launch, shapes
 from tests.commands import assert_refused, said_by
+from tuner.kernel.source import launches, tree
+from tuner.kernel.source.preprocessor import preprocessed
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
+
+def test_a_function_is_searched_once_for_all_its_launches(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand launches took 16 s."""
+    searched: list[str] = []
+
+    def walk(node: Node | None, *kinds: str) -> Iterator[Node]:
+        searched.append(node.type if node is not None else "")
+        return tree.walk(node, *kinds)
+
+    monkeypatch.setattr(launches, "walk", walk)
+    kernel = "__global__ void k(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] = 1; }\n"
+    init(capsys, f"{kernel}void run(float* x, int n) {{ {'k<<<1, 64>>>(x, n); ' * 20} }}")
+    assert 0 < searched.count("function_definition") < 20
+
+
+def test_time_grows_with_the_number_of_macros_and_not_with_its_square() -> None:
+    """Twenty thousand would take minutes."""
+
+    def seconds(count: int) -> float:
+        text = "".join(f"#ifndef M{i}\n#define M{i} {i}\n#endif\n" for i in range(count))
+        began = time.process_time()
+        assert len(preprocessed(text).macros) == count
+        return time.process_time() - began
+
+    assert seconds(2000) < 10 * min(seconds(400), seconds(400))
 
 
 def test_several_kernels_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
         for name in one.unless
         if name in macros and name in macros[name].unless
     }
-    defaults = {name for name in marks if re.search(rf"\b{re.escape(name)}\b", code)}  # not those of headers
+    defaults = marks & set(re.findall(r"[\w$]+", code))  # not those of headers
     for name, macro in macros.items():
         macros[name] = replace(macro, guarded=name in macro.unless or not defaults.isdisjoint(macro.unless))
     plain = without_launches(plain, macros)
