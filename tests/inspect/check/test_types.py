@@ -229,6 +229,18 @@ def test_random_integers_that_may_be_indices_have_a_remedy(
     assert "SIZE - 1" not in findings(capsys, str(file), "--cc", "90")[1][0]
 
 
+@pytest.mark.parametrize(("dtype", "taken"), [("int32", "64-bit"), ("float32", "64-bit"), ("int64", "")])
+def test_integers_that_a_tensor_does_not_have_are_noted(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, dtype: str, taken: str
+) -> None:
+    file = written(tmp_path, dtype, "right")
+    code = file.with_name("right.cu")
+    code.write_text(code.read_text().replace("const input_type* x", "const long long* x"))
+    notes = json.loads(said_by(capsys, "check", str(file), "--cc", "90", "--no-cpu", "--json").out)["notes"]
+    said = f"argument 1 of kind is the tensor x of {dtype}, taken as a pointer to a {taken} integer"
+    assert notes == ([said] if taken else [])
+
+
 def test_parameters_are_compared_where_a_part_alone_compiles(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -200,6 +200,12 @@ def _compare(kernel: KernelSpec, call: PlannedCall, parameters: Sequence[Paramet
         elif passed:
             problem = f"argument {number} of {entry} is {passed}, but the parameter is {parameter}"
             report.add(key, problem, _remedy(argument, parameter, call.source))
+        elif argument[0] == "buffer" and _is_cast(
+            parameter, dtype := dtypes[argument[1]]
+        ):  # on purpose, perhaps
+            report.note(
+                f"argument {number} of {entry} is the tensor {argument[1]} of {dtype}, taken as {parameter}"
+            )
 
 
 def _dtypes(kernel: KernelSpec, call: PlannedCall) -> Iterator[tuple[str, str]]:
@@ -242,6 +248,12 @@ def _misfit(argument: tuple[str, str, Value], parameter: Parameter, dtypes: dict
     wanted = next((kind for kind, dtypes in kinds.items() if name in dtypes), "other")
     fits = parameter.kind in (wanted, "other") and parameter.size_bytes == size_bytes
     return "" if fits else f"a number of {name}"
+
+
+def _is_cast(parameter: Parameter, dtype: str) -> bool:
+    """Return whether a pointer is to integers of another size than a tensor's, or to some in place of floats."""
+    other = ITEMSIZE[dtype] != parameter.target_bytes if dtype in WHOLE else dtype in FLOATS
+    return parameter.target_kind == "integer" and other
 
 
 def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str) -> str:
