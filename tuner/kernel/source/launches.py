@@ -34,7 +34,8 @@ class WrittenLaunch:
 
 def launches_in(function: Node) -> Iterator[WrittenLaunch]:
     """Yield the launches that a function has."""
-    allocated, multiprocessors = list(_allocated(function)), frozenset(_multiprocessors(function))
+    variables, allocated = list(variables_of(function)), list(_allocated(function))
+    multiprocessors = frozenset(_multiprocessors(function))
     for shape in walk(function, "kernel_call_syntax"):
         call = shape.parent
         called = call.child_by_field_name("function") if call is not None else None
@@ -52,21 +53,20 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
             tuple(map(code, template)),
             tuple(shape.named_children),
             tuple(given.named_children),
-            dict(variables_of(function, shape.start_byte)),
-            {name: size for end, name, size in allocated if end <= shape.start_byte},
+            {name: value for name, value in variables if value.end_byte <= shape.start_byte},
+            {name: size for name, size in allocated if size.end_byte <= shape.start_byte},
             multiprocessors,
             tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
         )
 
 
-def _allocated(function: Node) -> Iterator[tuple[int, str, Node]]:
-    """Yield where each allocation ends, what it is for, and its size."""
+def _allocated(function: Node) -> Iterator[tuple[str, Node]]:
     for one in walk(function, "call_expression"):
         called, given = one.children[0], one.children[-1].named_children
         allocates = re.fullmatch(r"(cuda|hip)Malloc(Managed|Async)?", text_of(called)) and len(given) > 1
         pointer = re.search(r"&\s*(\w+)\)?\Z", text_of(given[0])) if allocates else None
         if pointer:
-            yield one.end_byte, pointer[1], given[1]
+            yield pointer[1], given[1]
 
 
 def _multiprocessors(function: Node) -> Iterator[str]:

@@ -130,17 +130,12 @@ def extents_of(declarator: Node) -> list[Node]:
     return [size for size in reversed(sizes) if size is not None]
 
 
-def variables_of(body: Node | None, end: int = 1 << 62) -> Iterator[tuple[str, Node]]:
-    """Yield variables with what they begin as, also ``(8, 8)`` of ``dim3 grid(8, 8)``.
-
-    Args:
-        body: the code.
-        end: the byte of the source before which they stand.
-    """
+def variables_of(body: Node | None) -> Iterator[tuple[str, Node]]:
+    """Yield the variables of some code with what they begin as, also ``(8, 8)`` of ``dim3 grid(8, 8)``."""
     for one in walk(body, "init_declarator", "function_declarator"):
         value = one.child_by_field_name("value" if one.type == "init_declarator" else "parameters")
         name = name_node(one)
-        if value is not None and name is not None and one.end_byte <= end and not extents_of(one):
+        if value is not None and name is not None and not extents_of(one):
             yield text_of(name), value
 
 
