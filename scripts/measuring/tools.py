@@ -47,10 +47,10 @@ def main() -> None:
             if name not in rows.data:
                 rows.keep(**{name: _timed(lab, kernel, problem)})
                 say(name)
-    for column, caches in (("ncu cold", "all"), ("ncu warm", "none")):
-        for name, time_us in _ncu(caches).items():
-            rows.data[name][column] = time_us
-    keep(given.out, lab.gpu, measuring.tools, us=rows.data)
+        for column, caches in (("ncu cold", "all"), ("ncu warm", "none")):
+            for name, time_us in _ncu(caches).items():
+                rows.data[name][column] = time_us
+        keep(given.out, lab.gpu, measuring.tools, us=rows.data)
 
 
 def _timed(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]:

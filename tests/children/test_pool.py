@@ -232,6 +232,21 @@ def test_compilers_that_cannot_be_started(
     assert words in found.error
 
 
+def test_an_answer_that_was_not_read_is_not_the_next_ones(
+    tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path, pool)
+    bench.compile(plain())  # the child is there
+
+    def refuse(*_: object) -> None:
+        monkeypatch.undo()
+        raise MemoryError
+
+    monkeypatch.setattr("tuner.children.compile_pool.Child.receive", refuse)
+    assert bench.compile(plain(items=2)).status is Status.COMPILE_OOM
+    assert "j < 3" in bench.compile(plain(items=3)).sources[0]
+
+
 def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:
     pool = CompilePool(jobs=3)
     slow = Bench(

@@ -260,7 +260,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "baseline with an unknown name": ("(x, alpha,", "(x, alhpa,", ("'alhpa'", "did you mean alpha")),
     "baseline with an option": ("(x, alpha,", "(x, order,", ("unknown name 'order'",)),
     "baseline nested too deeply": ("(x, alpha,", "(" + "-" * 1900 + "x, alpha,", ("too deeply", "simplify")),
-    "baseline with a taken name": ('torch = "', 'numpy = "', ("'numpy' cannot name a baseline", "torch")),
+    "baseline with a taken name": ('torch = "', 'none = "', ("'none' cannot name a baseline", "torch")),
     "baseline that cannot have its name": ('torch = "', '"to-rch" = "', ("'to-rch' cannot be a name",)),
     "pruning rule by registers": (
         "[[variants.plain.launches]]",

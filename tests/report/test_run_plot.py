@@ -17,7 +17,7 @@ from tests.sessions import request_of
 from tuner.database.database import Database
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel.load import load_kernel
-from tuner.report.run_plot import plot_run
+from tuner.report.run_plot import plot_run, run_svg
 from tuner.report.tables import duration
 from tuner.tuning.session import tune
 
@@ -57,7 +57,7 @@ def test_trials_that_are_far_slower_are_at_the_edge(
     assert ">&gt; 2 ms</text>" in drawn and ">50 ms</text>" not in drawn
 
 
-def test_a_run_without_a_winner_is_drawn_too(tmp_path: Path) -> None:
+def test_a_run_without_a_winner_is_drawn_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     kernel = load_kernel("vector_add")
     request = request_of(kernel, kernel.problem(preset="small"), trials=5, from_scratch=True)
@@ -68,6 +68,10 @@ def test_a_run_without_a_winner_is_drawn_too(tmp_path: Path) -> None:
     drawn = (tmp_path / "run.svg").read_text()
     assert "final race" not in drawn
     assert ">3</text>" in drawn and ">2.5</text>" not in drawn  # trials are whole numbers
+    monkeypatch.delitem(sys.modules, "matplotlib")
+    (tmp_path / "matplotlib.py").write_text("raise ValueError('Key backend: no such')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run_svg(result) == b""  # a notebook shows the summary alone
 
 
 def test_what_cannot_be_drawn_is_refused_before_anything_is_measured(

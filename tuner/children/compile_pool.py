@@ -121,7 +121,12 @@ class CompilePool:
                     with self._slots.one(lambda: self._closing) if self._slots else contextlib.nullcontext():
                         child, compilation = self._run(child, task.request)
                 except MemoryError:  # of this process; nobody should wait for ever
-                    compilation = Compilation(Status.COMPILE_OOM, "the tuner has too little memory")
+                    if child is not None:  # its answer may still come, and is not that of the next task
+                        self._discard(child)
+                    child, compilation = (
+                        None,
+                        Compilation(Status.COMPILE_OOM, "the tuner has too little memory"),
+                    )
                 task.future.set_result(compilation)
         finally:
             if child is not None:

@@ -148,7 +148,6 @@ class KernelSpec:
     """The optimisation steps that the file names; see :attr:`steps`."""
     initial: tuple[InitialSpec, ...] = ()
     """Configurations that a search tries first."""
-    """For matrix products: how a library's proposals become initial configurations, too."""
     costs: Mapping[str, tuple[Expression, ...]] = field(default_factory=dict)
     """Summands of which the times of a variant's configurations are sums: ``tune portfolio`` finds the factors."""
     definitions: Mapping[str, str] = field(default_factory=dict)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio
@@ -47,12 +48,11 @@ def plot_run(result: Result, path: Path) -> None:
 
 
 def run_svg(result: Result) -> bytes:
-    """Return the same figure as SVG; nothing where matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return b""
-    with temporary_folder() as folder:
+    """Return the same figure as SVG; nothing where matplotlib is not installed, or does not start."""
+    with temporary_folder() as folder, suppress(TunerError):
         plot_run(result, file := folder / "run.svg")
         return file.read_bytes()
+    return b""
 
 
 def _draw_trials(axes: Axes, trials: Sequence[Trial], light_ns: float) -> None:

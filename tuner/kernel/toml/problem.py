@@ -270,7 +270,7 @@ def _check_elements(
             problem.require(name, usable, f"options.{option}: of names {name!r}, which is no input")
 
 
-OTHER_CONTESTANTS = ("best", "default", "none", "numpy")
+OTHER_CONTESTANTS = ("best", "default", "none")
 """Names that have another meaning for ``tune bench``."""
 
 
