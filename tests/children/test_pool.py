@@ -308,7 +308,7 @@ def _wait_for_children(bench: Bench, count: int = 1) -> list[int]:
     return bench.children()
 
 
-def test_submissions_go_before_prefetches(tmp_path: Path, pool: CompilePool) -> None:
+def test_submissions_go_before_what_is_compiled_ahead(tmp_path: Path, pool: CompilePool) -> None:
     bench = Bench(tmp_path, pool)
     bench.compile(plain(items=8))  # the child is there
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()

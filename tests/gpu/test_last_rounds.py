@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from scripts import same_bits
-from tuner.children.compile_pool import CompilePool
-from tuner.children.cubin_cache import CubinCache
+from scripts.lab import Lab
 from tuner.core.errors import SpaceError
 from tuner.core.model import Configuration, Gpu, Problem, Status, Value
 from tuner.devices.local import LocalDevice
-from tuner.gpu.buffers import Helpers
-from tuner.gpu.driver import Context
 from tuner.inspect.tools.cases import Case, compile_cases
 from tuner.kernel.load import load_kernel
 from tuner.kernel.space import SearchSpace
@@ -119,19 +114,16 @@ def test_what_the_l2_is_told_of_changes_nothing(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_parts_are_added_up_in_one_order(layout: str, tmp_path: Path) -> None:
+def test_parts_are_added_up_in_one_order(layout: str) -> None:
     """Sums of the same numbers in another order have other last bits. Each launch finds what the one before left."""
-    context = Context(0)
-    gpu = context.describe()
     of = [problem(1151, 2056, 1032, layout, "float16"), problem(1153, 2049, 1031, layout, "bfloat16")]
-    cases = [
-        Case(one, configuration) for one in of for configuration in each_kind(one, gpu, stream_k=True)[::3]
-    ]
-    helpers = Helpers(context, gpu.arch, CubinCache(tmp_path))
-    with closing(CompilePool(None, tmp_path)) as pool:
-        units, left_out = compile_cases(GEMM, gpu, pool, cases, of[0])
-    assert len(left_out) < len(units)
-    for unit in units:
-        assert not same_bits.differing(context, helpers, gpu.sm_count, unit, 6, 0), str(
-            cases[unit.number].configuration
-        )
+    with Lab(jobs=None) as lab:
+        cases = [
+            Case(one, configuration)
+            for one in of
+            for configuration in each_kind(one, lab.gpu, stream_k=True)[::3]
+        ]
+        units, left_out = compile_cases(GEMM, lab.gpu, lab.pool, cases, of[0])
+        assert len(left_out) < len(units)
+        for unit in units:
+            assert not same_bits.differing(lab, unit, 6, 0), str(cases[unit.number].configuration)

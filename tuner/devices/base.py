@@ -259,7 +259,7 @@ class Device(ABC):
 
     @abstractmethod
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
-        """Queue a configuration; if it was prefetched, it is not compiled again.
+        """Queue a configuration; what was compiled ahead is not compiled again.
 
         Args:
             number: comes back with the answer.
@@ -275,7 +275,7 @@ class Device(ABC):
     def collect(self, timeout_s: float) -> list[Trial]:
         """Return the trials that have ended, waiting for the first at most so long.
 
-        It also returns, perhaps with nothing, when something has been prefetched.
+        It also returns, perhaps with nothing, when something has been compiled ahead.
         """
 
     def compile(self, configuration: Configuration) -> None:
@@ -287,7 +287,7 @@ class Device(ABC):
         raise NotImplementedError
 
     def forget(self, configuration: Configuration) -> None:
-        """Drop what was prefetched, or is still to be; it will not be submitted."""
+        """Drop what was compiled ahead, or is still to be; it will not be submitted."""
         raise NotImplementedError
 
     def compile_ahead(  # noqa: B027 - most devices compile nothing

@@ -75,7 +75,7 @@ class LocalDevice(Device):
         cache = None if self.processes.locked_in else self.processes.cache  # which may lie for all to come
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self.name = f"cuda:{index}"
-        # Candidates for every compiler, and some prefetched so that the GPU never waits.
+        # Candidates for every compiler, and some compiled ahead so that the GPU never waits.
         self.lookahead = self._pool.jobs + 8
         self.compilers = self._pool.jobs
         try:

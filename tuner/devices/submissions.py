@@ -93,7 +93,7 @@ class Submissions:
         self._uncompiled: set[int] = set()
         """Their numbers, as long as they are not compiled."""
         self._answers: queue.SimpleQueue[Trial | None] = queue.SimpleQueue()
-        """None only wakes the caller that waits for one, because something was prefetched."""
+        """None only wakes the caller that waits for one, because something was compiled ahead."""
         self._equal: dict[SourceKey, _EqualSources] = {}
         self._lock = threading.Lock()
 
