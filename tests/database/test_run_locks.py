@@ -94,7 +94,7 @@ def test_what_is_no_lock_file_is_refused(database: Path, kind: str) -> None:
         case "folder":
             planted.mkdir()
     before = database.read_bytes()
-    with Database.open(database) as opened, pytest.raises(DatabaseError):
+    with Database.open(database) as opened, pytest.raises(DatabaseError, match="db-lock"):
         opened.start_run(make_run())
     assert database.read_bytes()[:4096] == before[:4096]
 

@@ -346,7 +346,7 @@ def explained(
         raise DatabaseError(f"{path}: the file is damaged", UNOPENED if opening else DAMAGED) from error
     except OSError as error:
         raise DatabaseError(
-            f"{path}: {error.strerror or error}", "name another file" if copying else OTHER
+            f"{error.filename or path}: {error.strerror or error}", "name another file" if copying else OTHER
         ) from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise DatabaseError(f"{path}: {error}", "such a value or path cannot be stored") from error
