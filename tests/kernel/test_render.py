@@ -293,6 +293,8 @@ def test_what_is_rendered_apart_is_what_is_rendered_here(tmp_path: Path) -> None
     assert [tuple(launch) for launch in there] == here
     with pytest.raises(KernelError, match="out of memory while rendering"):
         apart(lambda: "x" * (2 << 30), "k.toml")
+    with pytest.raises(KernelError, match=r"k\.toml: the process that renders it died"):
+        apart(lambda: os._exit(0), "k.toml")
 
 
 def test_a_changed_include_is_seen_until_templates_are_read_once(

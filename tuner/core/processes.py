@@ -256,7 +256,7 @@ def _framed(data: bytes) -> bytes:
 
 
 def forked(work: Callable[[], bytes], limit_s: float, more_bytes: int) -> bytes | None:
-    """Return what a function gives, computed in a fork of this process; None if that dies or takes too long.
+    """Return what a function gives, computed in a fork of this process: b"" if that dies, None if it is late.
 
     Only the death of a process ends a single call of C code, in which Python handles no signal. A fork, unlike
     :class:`Child`, has what the function needs, and is there in milliseconds. It must do no more than compute: what
@@ -290,12 +290,14 @@ def forked(work: Callable[[], bytes], limit_s: float, more_bytes: int) -> bytes 
             if not piece:
                 break
             data += piece
+        else:
+            return None
     finally:
         with contextlib.suppress(OSError):  # a program that ignores SIGCHLD has no child that has ended
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         os.close(reading)
-    return bytes(data[4:]) if data[:4] == struct.pack("<I", max(0, len(data) - 4)) else None
+    return bytes(data[4:]) if data[:4] == struct.pack("<I", max(0, len(data) - 4)) else b""
 
 
 class ParentPipe(Generic[Request, Reply]):

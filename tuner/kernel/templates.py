@@ -269,6 +269,10 @@ def apart(work: Callable[[], Any], what: str, limit_s: float = RENDER_S + 1.0) -
     answer = forked(told, limit_s, MEMORY_BYTES)
     if answer is None:
         raise KernelError(f"{what}: not rendered after {limit_s:g} s", ENDLESS)
+    if not answer:
+        raise KernelError(
+            f"{what}: the process that renders it died", "see `ulimit -a`, and what else runs here"
+        )
     result = msgspec.msgpack.decode(answer)
     if len(result) == 2:
         raise KernelError(*result)
