@@ -13,7 +13,7 @@ from tests.faults.command_line import ROOT
 from tests.faults.kernels import SOURCE, write_kernel
 from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError
-from tuner.kernel.headers import headers_digest, own_headers
+from tuner.kernel.headers import headers_digest, own_headers, read_source
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 
@@ -96,3 +96,11 @@ def test_a_file_larger_than_memory_is_refused(tmp_path: Path, name: str) -> None
     )
     assert said.returncode == 2, said.stderr
     assert f"{name} is too large" in said.stderr.splitlines()[-1]
+
+
+def test_a_source_that_would_end_at_a_character_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "k.cuh"
+    for content in (b"int a;\0 int b;", "int a;".encode("utf-16")):
+        file.write_bytes(content)
+        with pytest.raises(KernelError, match=r"k\.cuh has a character NUL, .*save it as UTF-8"):
+            read_source(file)

@@ -112,16 +112,19 @@ def read_source(path: Path) -> str:
     """Return the text of a header or a template.
 
     Raises:
-        KernelError: it is too large.
+        KernelError: it is too large, or has a character NUL, where NVRTC would end it without a word.
     """
     try:
-        return read_at_most(path, MAX_HEADER_BYTES).decode("utf-8-sig", "replace")
+        text = read_at_most(path, MAX_HEADER_BYTES).decode("utf-8-sig", "replace")
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise
         raise KernelError(
             f"{path} is too large for a source", f"the limit is {MAX_HEADER_BYTES} bytes"
         ) from None
+    if "\0" in text:
+        raise KernelError(f"{path} has a character NUL, as UTF-16 has", "save it as UTF-8")
+    return text
 
 
 def headers_digest(source: str, folders: Sequence[Path]) -> str | None:
