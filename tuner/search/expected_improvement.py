@@ -233,8 +233,8 @@ class GPEISampler(SpaceSampler):
             count: how many are returned, at most.
 
         Returns:
-            Beside them what each candidate is worth beside all but the last of them, and by how much the best candidate
-            for each was expected to be faster than the best result, in log2 of the time.
+            Then what each candidate was worth when the last of these was chosen; and for each of them by how much the
+            best candidate was expected to be faster than the best result, in log2 of the time.
         """
         expected = self._teachers.expected(numbers, rows)
         if len(self._times) < MIN_TIMES:

@@ -60,9 +60,7 @@ class DriftCheck:
     def _note(self, trial: Trial, *, timed: bool) -> None:
         if timed:
             self._recent[trial.samples_ns] = [*self._recent.pop(trial.samples_ns, []), trial]
-            if (
-                len(self._recent) > PROBED
-            ):  # failed ones are among those since the last probe, but not among these
+            if len(self._recent) > PROBED:  # these are successes, and of a probe's candidates some may fail
                 del self._recent[next(iter(self._recent))]
         elif trial.samples_ns in self._recent:  # else a probe without drift came after it
             self._recent[trial.samples_ns].append(trial)
