@@ -123,10 +123,8 @@ class CompilePool:
                 except MemoryError:  # of this process; nobody should wait for ever
                     if child is not None:  # its answer may still come, and is not that of the next task
                         self._discard(child)
-                    child, compilation = (
-                        None,
-                        Compilation(Status.COMPILE_OOM, "the tuner has too little memory"),
-                    )
+                        child = None
+                    compilation = Compilation(Status.COMPILE_OOM, "the tuner has too little memory")
                 task.future.set_result(compilation)
         finally:
             if child is not None:

@@ -200,12 +200,9 @@ def _compare(kernel: KernelSpec, call: PlannedCall, parameters: Sequence[Paramet
         elif passed:
             problem = f"argument {number} of {entry} is {passed}, but the parameter is {parameter}"
             report.add(key, problem, _remedy(argument, parameter, call.source))
-        elif argument[0] == "buffer" and _is_cast(
-            parameter, dtype := dtypes[argument[1]]
-        ):  # on purpose, perhaps
-            report.note(
-                f"argument {number} of {entry} is the tensor {argument[1]} of {dtype}, taken as {parameter}"
-            )
+        elif argument[0] == "buffer" and _is_cast(parameter, dtypes[argument[1]]):  # on purpose, perhaps
+            what = f"the tensor {argument[1]} of {dtypes[argument[1]]}, taken as {parameter}"
+            report.note(f"argument {number} of {entry} is {what}")
 
 
 def _dtypes(kernel: KernelSpec, call: PlannedCall) -> Iterator[tuple[str, str]]:
