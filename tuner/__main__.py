@@ -2,9 +2,8 @@
 
 import signal
 
-if (
-    signal.getsignal(signal.SIGINT) is signal.default_int_handler
-):  # Ctrl-C during an import would be a traceback
+# Ctrl-C during an import would be a traceback.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from tuner.cli import main

@@ -60,9 +60,8 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
                 found[block] = _new(names, "blocks", "grid_blocks", f"blocks_{axis}", value=given)
         elif (
             variables or any({block, f"blockDim_{axis}"} <= {*one} for index in starts[axis] for one in index)
-        ) and not re.search(
-            rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b(?! ;)", use.code
-        ):  # but k < i of a loop
+        ) and not re.search(rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b(?! ;)", use.code):
+            # Compared with nothing, but in k < i of a loop.
             lengths = [use.ends[name] for name in variables if name in use.ends]
             lengths += [size for index in starts[axis] for size in _length(index, block, use)]
             known = [size for size in (*lengths, *passed) if size not in found.values()]
