@@ -152,6 +152,8 @@ def test_what_fills_nothing_is_refused_with_the_file(tmp_path: Path, constants: 
          "nothing fills the __device__ weights, which smooth reads; add constants.weights"),
         (CODE.replace(DECLARED, f"{DECLARED} __device__ int last[2];").replace("if (i", "last[i & 1] = i; if (i"),
          FILLED, ""),
+        (f"template <bool LAST> struct Tile {{ static constexpr bool LAST_ = LAST; }};\n"
+         f"{CODE.replace('if (i < n)', 'if (i < n && !Tile<false>::LAST_)')}", FILLED, ""),
         (CODE.replace("float weights", "int weights"), FILLED,
          "constants.weights: the variable is of int32, and w of float32; give it such a tensor"),
         (CODE.replace(DECLARED, "__constant__ float* weights;"), "",

@@ -228,9 +228,12 @@ def _reads(source: str, entry: str, variable: Variable) -> bool:
     except TunerError:
         return variable.constant
     items, reached = said.reached(function_name(entry))
-    given = any(symbol.initialised for symbol in said.symbols if symbol.name == variable.name)
+    declared = [symbol for symbol in said.symbols if symbol.name == variable.name]
     name = variable.name.rpartition("::")[2]
-    return name in reached and not given and (variable.constant or not _writes(items, name))
+    if name not in reached or any(symbol.initialised for symbol in declared):
+        return False
+    # What is not declared is a constant of a class, with the value that it has there.
+    return variable.constant or (bool(declared) and not _writes(items, name))
 
 
 def _writes(items: Iterable[Item], name: str) -> bool:
