@@ -19,7 +19,7 @@ from tests.faults.kernels import configuration, write_kernel
 from tests.faults.processes import gone
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.limits import LEAST_BYTES, memory_limit
+from tuner.children.limits import LEAST_BYTES, Slots, memory_limit
 from tuner.core import processes
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
@@ -230,6 +230,16 @@ def test_compilers_that_cannot_be_started(
         pool.close()
     assert found.status is status
     assert words in found.error
+
+
+def test_slots_that_cannot_be_had_are_the_answer(tmp_path: Path) -> None:
+    pool = CompilePool(jobs=1, slots=Slots(tmp_path / "gone" / "slots", 1))
+    try:
+        found = Bench(tmp_path, pool).compile(plain())
+    finally:
+        pool.close()
+    assert found.status is Status.COMPILE_ERROR
+    assert "No such file" in found.error
 
 
 def test_an_answer_that_was_not_read_is_not_the_next_ones(

@@ -120,11 +120,15 @@ class CompilePool:
                 try:
                     with self._slots.one(lambda: self._closing) if self._slots else contextlib.nullcontext():
                         child, compilation = self._run(child, task.request)
-                except MemoryError:  # of this process; nobody should wait for ever
+                except (MemoryError, OSError) as error:  # of this process; nobody should wait for ever
                     if child is not None:  # its answer may still come, and is not that of the next task
                         self._discard(child)
                         child = None
-                    compilation = Compilation(Status.COMPILE_OOM, "the tuner has too little memory")
+                    compilation = (
+                        Compilation(Status.COMPILE_OOM, "the tuner has too little memory")
+                        if isinstance(error, MemoryError)
+                        else Compilation(Status.COMPILE_ERROR, f"no compiler process can be used: {error}")
+                    )
                 task.future.set_result(compilation)
         finally:
             if child is not None:
