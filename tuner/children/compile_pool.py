@@ -120,7 +120,10 @@ class CompilePool:
                 try:
                     with self._slots.one(lambda: self._closing) if self._slots else contextlib.nullcontext():
                         child, compilation = self._run(child, task.request)
-                except (MemoryError, OSError) as error:  # of this process; nobody should wait for ever
+                except (
+                    MemoryError,
+                    OSError,
+                ) as error:  # of this process; the caller needs an answer
                     if child is not None:  # its answer may still come, and is not that of the next task
                         self._discard(child)
                         child = None
