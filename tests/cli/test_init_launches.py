@@ -33,16 +33,12 @@ def test_a_function_is_searched_once_for_all_its_launches(
     assert 0 < searched.count("function_definition") < 20
 
 
-def test_time_grows_with_the_number_of_macros_and_not_with_its_square() -> None:
-    """Twenty thousand would take minutes."""
-
-    def seconds(count: int) -> float:
-        text = "".join(f"#ifndef M{i}\n#define M{i} {i}\n#endif\n" for i in range(count))
-        began = time.process_time()
-        assert len(preprocessed(text).macros) == count
-        return time.process_time() - began
-
-    assert seconds(2000) < 10 * min(seconds(400), seconds(400))
+def test_many_macros_take_seconds() -> None:
+    """About 2; 320 where the time grows with their square. The bound leaves room for a busy machine."""
+    text = "".join(f"#ifndef M{i}\n#define M{i} {i}\n#endif\n" for i in range(20_000))
+    began = time.process_time()
+    assert len(preprocessed(text).macros) == 20_000
+    assert time.process_time() - began < 60
 
 
 def test_several_kernels_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
