@@ -33,7 +33,7 @@ def ask(device: LocalDevice, configurations: list[Configuration]) -> list[Trial]
     for number, item in enumerate(configurations):
         device.submit(number, item)
     found: list[Trial] = []
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 120.0
     while len(found) < len(configurations) and time.monotonic() < deadline:
         found += device.collect(0.5)
     assert device.collect(0.0) == []

@@ -199,7 +199,7 @@ def test_device_that_cannot_be_restarted_says_so(
     assert outcome.status is Status.WORKER_DIED
     device.submit(1, configuration("ok"))
     with pytest.raises(DeviceError, match="cannot be started"):
-        for _ in range(100):
+        for _ in range(1000):
             device.collect(0.1)
     with pytest.raises(DeviceError, match="cannot be started"):
         device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))

@@ -175,7 +175,7 @@ def test_race_that_has_not_begun_is_tried_again(
 ) -> None:
     prepared(device, tmp_path)
     os.kill(starts(tmp_path)[0], signal.SIGSTOP)
-    limit_the_first_start(tmp_path, monkeypatch)
+    limit_the_first_start(monkeypatch)
     found = device.race(RaceRequest([Contestant(configuration(), 1e5)], 1, 1, 0))
     assert found.timed[0].samples_ns and not found.failures
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -51,12 +51,15 @@ def test_what_was_begun_for_nothing_is_ended(tmp_path: Path) -> None:
 def test_processes_end_at_the_same_time_and_a_new_one_waits_for_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ended: list[float] = []
+    ended: list[Guard] = []
+    may_end, together = threading.Event(), threading.Barrier(2)
 
     def close(self: Guard) -> None:
-        time.sleep(0.15)
+        may_end.wait(100)
+        if ended:
+            together.wait(100)  # fails where one waits for the other's end
         whole(self)
-        ended.append(time.monotonic())
+        ended.append(self)
 
     whole = Guard.close
     monkeypatch.setattr(Guard, "close", close)
@@ -64,10 +67,11 @@ def test_processes_end_at_the_same_time_and_a_new_one_waits_for_that(
     processes.fresh()
     processes.end_fresh()
     assert not ended
+    threading.Timer(0.15, may_end.set).start()
     processes.fresh()
     assert len(ended) == 1
     processes.close()
-    assert len(ended) == 3 and ended[2] - ended[1] < 0.1
+    assert len(ended) == 3
 
 
 def test_processes_begin_before_it_is_known_into_what_they_are_locked(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(*pids: int, within_s: float = 5.0) -> bool:
+def gone(*pids: int, within_s: float = 100.0) -> bool:
     """Wait for processes to end."""
     deadline = time.monotonic() + within_s
     while any(map(alive, pids)) and time.monotonic() < deadline:
