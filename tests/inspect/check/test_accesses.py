@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.commands import said_by
-from tuner.core.processes import Child
-from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tests.inspect.check.cpu_run import GPU, CpuChild, cpu_run
 from tuner.inspect.emulator.host import COMPILER
-from tuner.kernel.default import default_configuration
-from tuner.kernel.load import read_kernel
-from tuner.kernel.roofline import ARCHITECTURES
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
-GPU = ARCHITECTURES[90]
 KERNEL = """\
 kernel = { name = "turned" }
 problem = { sizes = { n = 40 }, dtypes = { input = "float32" } }
@@ -47,25 +41,13 @@ extern "C" __global__ void k(const float* x, const float* w, float* y, int n) {
 DECLARED = "    extern __shared__ float a[];\n"
 
 
-@pytest.fixture(scope="module")
-def child() -> Iterator[Child[HostRequest, HostResult]]:
-    worker = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
-    yield worker
-    worker.kill()
-
-
-def said(child: Child[HostRequest, HostResult], folder: Path, code: str, text: str = KERNEL) -> str:
+def said(child: CpuChild, folder: Path, code: str, text: str = KERNEL) -> str:
     """Return what is wrong with a kernel on the CPU, and the remedy."""
     folder = folder / str(sum(1 for _ in folder.iterdir()))  # the child reads each file once
     folder.mkdir()
     (folder / "k.cu").write_text(code)
     (folder / "k.toml").write_text(text)
-    kernel = read_kernel(folder / "k.toml")
-    problem = kernel.problem()
-    configuration = default_configuration(kernel, problem, GPU)
-    child.send(HostRequest(kernel.file, GPU, (problem,), folder / "built", configuration=configuration))
-    answer = child.receive(60.0)
-    assert answer is not None and not answer.unsuitable, answer
+    answer = cpu_run(child, folder / "k.toml")
     return f"{answer.fault}; {answer.remedy}"
 
 
@@ -86,7 +68,7 @@ def said(child: Child[HostRequest, HostResult], folder: Path, code: str, text: s
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_with_its_place(
-    child: Child[HostRequest, HostResult], tmp_path: Path, right: str, wrong: str, what: str
+    child: CpuChild, tmp_path: Path, right: str, wrong: str, what: str
 ) -> None:
     code = CODE.replace(right, wrong)
     assert code != CODE
@@ -98,15 +80,13 @@ def test_what_is_wrong_is_said_with_its_place(
 
 @pytest.mark.parametrize("option", ["-DN=0", "-D N=0", "--define-macro=N=0"])
 def test_a_macro_of_an_option_may_have_a_name_of_the_machine(
-    child: Child[HostRequest, HostResult], tmp_path: Path, option: str
+    child: CpuChild, tmp_path: Path, option: str
 ) -> None:
     text = KERNEL.replace("-DOFFSET=0", option)
     assert said(child, tmp_path, CODE.replace("OFFSET", "N"), text) == "; "
 
 
-def test_options_have_the_values_of_parameters_and_of_the_gpu(
-    child: Child[HostRequest, HostResult], tmp_path: Path
-) -> None:
+def test_options_have_the_values_of_parameters_and_of_the_gpu(child: CpuChild, tmp_path: Path) -> None:
     options = '["-DTURN={{ block_size - 1 }}", "-DOFFSET={{ sm_count - SMS }}"]'.replace(
         "SMS", str(GPU.sm_count)
     )
@@ -132,9 +112,7 @@ def test_options_have_the_values_of_parameters_and_of_the_gpu(
         '#include "../room.cuh"\n',
     ],
 )
-def test_dynamic_shared_memory_in_every_spelling(
-    child: Child[HostRequest, HostResult], tmp_path: Path, declared: str
-) -> None:
+def test_dynamic_shared_memory_in_every_spelling(child: CpuChild, tmp_path: Path, declared: str) -> None:
     (tmp_path / "room.cuh").write_text("#pragma once\nextern __shared__ float a[];\n")
     macros = "#define DYNAMIC extern __shared__\n#define ROOM(type, name) DYNAMIC type name[];\n"
     code = macros + CODE.replace(DECLARED, f"\n{declared}\n")
@@ -143,9 +121,7 @@ def test_dynamic_shared_memory_in_every_spelling(
     assert "outside dynamic shared memory: byte " in said(child, tmp_path, code, forgotten)
 
 
-def test_templates_namespaces_and_functions_share_dynamic_memory(
-    child: Child[HostRequest, HostResult], tmp_path: Path
-) -> None:
+def test_templates_namespaces_and_functions_share_dynamic_memory(child: CpuChild, tmp_path: Path) -> None:
     head = "namespace rooms { extern __shared__ float a[]; }\ntemplate <typename T> __device__ T* room() {"
     code = f"{head} extern __shared__ T b[]; return b; }}\n" + CODE.replace(DECLARED, "float* a = rooms::a;").replace(
         "y[j] = a[", "y[j] = room<float>()["
@@ -154,7 +130,7 @@ def test_templates_namespaces_and_functions_share_dynamic_memory(
 
 
 def test_a_constant_that_is_filled_in_part_may_not_be_read_behind_that(
-    child: Child[HostRequest, HostResult], tmp_path: Path
+    child: CpuChild, tmp_path: Path
 ) -> None:
     filled = KERNEL.replace('"x", "w", "y"', '"x", "y"') + 'constants.c = "w"\n'
     code = "__constant__ float c[9];\n" + CODE.replace("const float* w, ", "").replace("w[0]", "c[0]")
@@ -163,9 +139,7 @@ def test_a_constant_that_is_filled_in_part_may_not_be_read_behind_that(
     assert "a read outside an array: w[4] of 4, k.cu:5" in said(child, tmp_path, wrong, filled)
 
 
-def test_a_copy_by_vectors_that_takes_what_is_behind_along(
-    child: Child[HostRequest, HostResult], tmp_path: Path
-) -> None:
+def test_a_copy_by_vectors_that_takes_what_is_behind_along(child: CpuChild, tmp_path: Path) -> None:
     code = CODE.replace("    if (j < n) y[j] = a[t];\n", "").replace(DECLARED, (
         "const float4* f = reinterpret_cast<const float4*>(x); float4* to = reinterpret_cast<float4*>(y);\n"
         "if (4 * threadIdx.x < n) to[threadIdx.x] = f[threadIdx.x];\n__shared__ float a[64];\n"
@@ -192,9 +166,7 @@ def test_a_kernel_of_one_given_problem_is_run_at_it(
     assert told.code == 1 and "x[40] of 40, k.cu:4, at n=40" in told.out
 
 
-def test_functions_of_cuda_that_a_kernel_may_call(
-    child: Child[HostRequest, HostResult], tmp_path: Path
-) -> None:
+def test_functions_of_cuda_that_a_kernel_may_call(child: CpuChild, tmp_path: Path) -> None:
     right = {
         "__byte_perm(0x33221100, 0x77665544, 0x7530)": "0x77553300",
         "__funnelshift_l(0x80000000, 1, 4)": "24",

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.inspect.check.cpu_run import CpuChild, cpu_run
 from tests.inspect.check.planted import findings
 from tuner.core.errors import KernelError
-from tuner.core.processes import Child
-from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
 from tuner.inspect.emulator.host import COMPILER
-from tuner.kernel.default import default_configuration
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
-from tuner.kernel.roofline import ARCHITECTURES
 
-GPU = next(iter(ARCHITECTURES.values()))
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\
 kernel = { name = "smooth" }
@@ -56,27 +51,10 @@ extern "C" __global__ void second(const float* x, float* y, int n) {
 """
 
 
-@pytest.fixture(scope="module")
-def child() -> Iterator[Child[HostRequest, HostResult]]:
-    worker = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
-    yield worker
-    worker.kill()
-
-
 def written(folder: Path, code: str = CODE, constants: str = FILLED, text: str = KERNEL) -> Path:
     (folder / "k.cu").write_text(code)
     (folder / "k.toml").write_text(f"{text}{constants}\n")
     return folder / "k.toml"
-
-
-def result(child: Child[HostRequest, HostResult], file: Path) -> HostResult:
-    kernel = read_kernel(file)
-    problem = kernel.problem()
-    configuration = default_configuration(kernel, problem, GPU)
-    child.send(HostRequest(file, GPU, (problem,), file.parent / "built", configuration=configuration))
-    answer = child.receive(60.0)
-    assert answer is not None and not answer.unsuitable
-    return answer
 
 
 @pytest.mark.parametrize(
@@ -95,16 +73,14 @@ def result(child: Child[HostRequest, HostResult], file: Path) -> HostResult:
     ],
 )
 def test_a_variable_holds_the_input_that_its_launch_fills_it_from_also_where_that_is_varied(
-    child: Child[HostRequest, HostResult], tmp_path: Path, declared: str, name: str
+    child: CpuChild, tmp_path: Path, declared: str, name: str
 ) -> None:
     code = CODE.replace(DECLARED, declared)
-    answer = result(child, written(tmp_path, code, FILLED.replace("weights", name)))
+    answer = cpu_run(child, written(tmp_path, code, FILLED.replace("weights", name)))
     assert not answer.fault and not answer.left_out
 
 
-def test_launches_fill_a_variable_each_for_itself(
-    child: Child[HostRequest, HostResult], tmp_path: Path
-) -> None:
+def test_launches_fill_a_variable_each_for_itself(child: CpuChild, tmp_path: Path) -> None:
     """Each has the code to itself; integers are filled as their bytes are."""
     text = KERNEL.replace("tensors.y", 'tensors.v = { shape = [3], dtype = "int32" }\ntensors.y')
     text = text.replace('"w[0] * x[:n] + w[1] * x[1:n + 1] + w[2] * x[2:]"', '"(w[0] + v[2]) * x[:n]"')
@@ -115,15 +91,13 @@ def test_launches_fill_a_variable_each_for_itself(
         DOUBLED.replace("float weights", "int weights").replace("+= weights[0]", "+= weights[2]")
     )
     file = written(tmp_path, DOUBLED, FILLED.replace('"w"', '"v"'), text.replace(launch, first + second))
-    answer = result(child, file)
+    answer = cpu_run(child, file)
     assert not answer.fault
 
 
-def test_a_tensor_that_is_larger_than_its_variable_is_not_copied(
-    child: Child[HostRequest, HostResult], tmp_path: Path
-) -> None:
+def test_a_tensor_that_is_larger_than_its_variable_is_not_copied(child: CpuChild, tmp_path: Path) -> None:
     code = CODE.replace(DECLARED, "__constant__ float weights[2];")
-    assert "weights has 8 bytes, and w 12" in result(child, written(tmp_path, code)).fault
+    assert "weights has 8 bytes, and w 12" in cpu_run(child, written(tmp_path, code)).fault
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.inspect.check.cpu_run import CpuChild, cpu_run
 from tests.inspect.check.planted import findings
-from tuner.core.processes import Child
-from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tuner.inspect.check.host_worker import HostResult
 from tuner.inspect.emulator.host import COMPILER
-from tuner.kernel.default import default_configuration
-from tuner.kernel.load import read_kernel
-from tuner.kernel.roofline import ARCHITECTURES
 
-GPU = next(iter(ARCHITECTURES.values()))
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\
 kernel = {{ name = "k" }}
@@ -68,23 +63,6 @@ def written(folder: Path, tensors: dict[str, tuple[str, str, str]], reference: s
     return folder / "k.toml"
 
 
-@pytest.fixture(scope="module")
-def child() -> Iterator[Child[HostRequest, HostResult]]:
-    worker = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
-    yield worker
-    worker.kill()
-
-
-def result(child: Child[HostRequest, HostResult], file: Path) -> HostResult:
-    kernel = read_kernel(file)
-    problem = kernel.problem()
-    configuration = default_configuration(kernel, problem, GPU)
-    child.send(HostRequest(file, GPU, (problem,), file.parent / "built", configuration=configuration))
-    answer = child.receive(60.0)
-    assert answer is not None and not answer.unsuitable
-    return answer
-
-
 @pytest.mark.parametrize(
     ("tensors", "reference", "body", "content"),
     [
@@ -103,14 +81,14 @@ def result(child: Child[HostRequest, HostResult], file: Path) -> HostResult:
     ],
 )  # fmt: skip
 def test_what_is_right_for_the_usual_inputs_alone_is_found_and_the_content_named(
-    child: Child[HostRequest, HostResult],
+    child: CpuChild,
     tmp_path: Path,
     tensors: dict[str, tuple[str, str, str]],
     reference: str,
     body: str,
     content: str,
 ) -> None:
-    answer = result(child, written(tmp_path, tensors, reference, body))
+    answer = cpu_run(child, written(tmp_path, tensors, reference, body))
     assert answer.fault.startswith(f"with {content}: y[")
     assert "uniform = [" in answer.remedy
 
@@ -135,14 +113,14 @@ def test_what_is_right_for_the_usual_inputs_alone_is_found_and_the_content_named
     ],
 )  # fmt: skip
 def test_what_is_right_is_not_suspected_and_what_has_no_answer_is_left_out(
-    child: Child[HostRequest, HostResult],
+    child: CpuChild,
     tmp_path: Path,
     tensors: dict[str, tuple[str, str, str]],
     reference: str,
     body: str,
     left_out: tuple[str, ...],
 ) -> None:
-    answer = result(child, written(tmp_path, tensors, reference, body))
+    answer = cpu_run(child, written(tmp_path, tensors, reference, body))
     assert answer.fault == ""
     assert tuple(answer.left_out) == left_out
 
@@ -165,14 +143,14 @@ def test_a_function_is_asked_for_magnitudes_at_once_only_if_that_is_quick(
     returned: str,
     body: str,
     calls: int,
-    child: Child[HostRequest, HostResult],
+    child: CpuChild,
     tmp_path: Path,
 ) -> None:
     """A slow one is where a result is not right without them, as behind a difference; equal ones, as of zeros, are."""
     log = tmp_path / "calls"
     wait = f"import time; time.sleep({seconds})"
     function = f"def f(x):\n    {wait}\n    open({str(log)!r}, 'a').write('.')\n    return {returned}"
-    assert result(child, written(tmp_path, FLOATS, function, body)) == HostResult()
+    assert cpu_run(child, written(tmp_path, FLOATS, function, body)) == HostResult()
     assert len(log.read_text()) == calls
 
 
@@ -208,7 +186,7 @@ def test_a_file_says_for_which_integers_a_kernel_is(
 
 @pytest.mark.parametrize("right", [True, False])
 def test_values_of_functions_are_what_a_kernel_runs_with_and_stay(
-    child: Child[HostRequest, HostResult], tmp_path: Path, right: bool
+    child: CpuChild, tmp_path: Path, right: bool
 ) -> None:
     """Rows of a sparse matrix: no random numbers are offsets and columns."""
     begin = "first[i]" if right else "first[i] + 1"
@@ -229,14 +207,14 @@ def test_values_of_functions_are_what_a_kernel_runs_with_and_stay(
         )
         text = text.replace(f"tensors.{name} = {{ {before}", f"tensors.{name} = {{ {after}")
     file.write_text(text)
-    answer = result(child, file)
+    answer = cpu_run(child, file)
     assert answer.fault.startswith("y[0] is") is not right
     assert not answer.left_out
 
 
 @pytest.mark.parametrize("follows", [True, False])
 def test_what_follows_from_an_input_follows_its_further_contents(
-    child: Child[HostRequest, HostResult], tmp_path: Path, follows: bool
+    child: CpuChild, tmp_path: Path, follows: bool
 ) -> None:
     """A kernel that looks for the largest itself is right, as long as the input with that is of the same numbers."""
     body = "float most = x[0]; for (int j = 0; j < n; ++j) most = fmaxf(most, x[j]); y[i] = most - x[i];"
@@ -246,6 +224,6 @@ def test_what_follows_from_an_input_follows_its_further_contents(
     (tmp_path / "inputs.py").write_text(f"{function}\n")
     before, after = 'top = { shape = ["n"], dtype = "float32"', 'top = { shape = [1], dtype = "float32"'
     file.write_text(file.read_text().replace(before, f'{after}, init = "inputs.py:top"'))
-    answer = result(child, file)
+    answer = cpu_run(child, file)
     assert answer.fault.startswith("y[0] is") is not follows
     assert not answer.left_out

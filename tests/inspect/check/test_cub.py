@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.inspect.check.cpu_run import CpuChild
 from tests.inspect.check.test_accesses import said
-from tuner.core.processes import Child
-from tuner.inspect.check.host_worker import HOST_RUNS
 from tuner.inspect.emulator.host import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -71,13 +70,11 @@ SYNC = "    __syncthreads();\n"
 CODE = HEAD + SYNC.join(CASES.splitlines(keepends=True)) + SYNC + TAIL
 
 
-def test_collectives_are_right_and_their_rules_hold(tmp_path: Path) -> None:
+def test_collectives_are_right_and_their_rules_hold(child: CpuChild, tmp_path: Path) -> None:
     """Parameters may have the names that CUB's own headers use."""
-    child = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
     assert said(child, tmp_path, CODE, KERNEL) == "; "
     sums = "for (int i = 0; i < 9; ++i) { Scan(room.scan).ExclusiveSum(i, out); right &= out == i * t; }"
     again = HEAD + sums + TAIL
     assert "elements are wrong" in said(child, tmp_path, again, KERNEL), "without a barrier"
     narrow = HEAD + "cub::BlockReduce<int, 32>().Sum(1);" + TAIL
     assert "a block of another size than CUB's template names" in said(child, tmp_path, narrow, KERNEL)
-    child.kill()

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.inspect.check.cpu_run import GPU, CpuChild, cpu_run
 from tests.inspect.check.planted import findings
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
-from tuner.core.processes import Child
-from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tuner.inspect.check.host_worker import HostResult
 from tuner.inspect.emulator.host import COMPILER
 from tuner.kernel.load import read_kernel
 from tuner.kernel.reference import settle_reference
-from tuner.kernel.roofline import ARCHITECTURES
 
-GPU = next(iter(ARCHITECTURES.values()))
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\
 kernel = { name = "total" }
@@ -52,33 +49,19 @@ extern "C" __global__ void total(const float* x, int* count, float* y, int n) {
 """
 
 
-@pytest.fixture(scope="module")
-def child() -> Iterator[Child[HostRequest, HostResult]]:
-    worker = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
-    yield worker
-    worker.kill()
-
-
 def written(folder: Path, code: str = CODE, reference: str = 'reference = "default"') -> Path:
     (folder / "k.cu").write_text(code)
     (folder / "k.toml").write_text(KERNEL.replace('reference = "default"', reference))
     return folder / "k.toml"
 
 
-def result(child: Child[HostRequest, HostResult], file: Path, size: int = 3000, **values: int) -> HostResult:
-    kernel = read_kernel(file)
+def result(child: CpuChild, file: Path, size: int = 3000, **values: int) -> HostResult:
     configuration = Configuration.of("v", {"block_size": 64, "missing": 0, **values})
-    request = HostRequest(
-        file, GPU, (kernel.problem({"n": size}),), file.parent / "built", configuration=configuration
-    )
-    child.send(request)
-    answer = child.receive(60.0)
-    assert answer is not None and not answer.unsuitable
-    return answer
+    return cpu_run(child, file, read_kernel(file).problem({"n": size}), configuration)
 
 
 def test_another_order_of_summing_up_is_right_with_all_contents_and_another_sum_is_not(
-    child: Child[HostRequest, HostResult], tmp_path: Path
+    child: CpuChild, tmp_path: Path
 ) -> None:
     file = written(tmp_path)
     right = result(child, file, block_size=256)
@@ -103,7 +86,7 @@ def test_another_order_of_summing_up_is_right_with_all_contents_and_another_sum_
     ],
 )
 def test_a_default_that_is_wrong_itself_is_no_reference(
-    child: Child[HostRequest, HostResult], tmp_path: Path, was: str, now: str, said: str
+    child: CpuChild, tmp_path: Path, was: str, now: str, said: str
 ) -> None:
     assert said in result(child, written(tmp_path, CODE.replace(was, now)), block_size=128).fault
 
@@ -136,7 +119,7 @@ extern "C" __global__ void naive(const float* x, int* count, float* y, int n) {
     ],
 )
 def test_a_naive_kernel_of_the_same_signature_is_the_reference(
-    child: Child[HostRequest, HostResult], tmp_path: Path, was: str, now: str, said: str
+    child: CpuChild, tmp_path: Path, was: str, now: str, said: str
 ) -> None:
     file = own_kernel(tmp_path, NAIVE.replace(was, now))
     answer = result(child, file, block_size=256)
@@ -161,9 +144,7 @@ def test_check_compiles_a_naive_kernel_and_finds_one_that_writes_doubles(
     assert status == 1 and any("argument 3 of naive is" in line for line in lines), lines
 
 
-def test_where_the_default_is_not_valid_nothing_says_what_is_right(
-    child: Child[HostRequest, HostResult], tmp_path: Path
-) -> None:
+def test_where_the_default_is_not_valid_nothing_says_what_is_right(child: CpuChild, tmp_path: Path) -> None:
     answer = result(child, written(tmp_path), 32, block_size=128)
     assert answer == HostResult(undecided="no default configuration is valid")
 

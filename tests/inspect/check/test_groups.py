@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.inspect.check.test_accesses import GPU
-from tuner.core.processes import Child
-from tuner.inspect.check.host_worker import HOST_RUNS, HostRequest, HostResult
+from tests.inspect.check.cpu_run import CpuChild, cpu_run
+from tuner.inspect.check.host_worker import HostResult
 from tuner.inspect.emulator.host import COMPILER
-from tuner.kernel.default import default_configuration
-from tuner.kernel.load import read_kernel
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\
@@ -104,32 +101,24 @@ def grid_turned(x): return x
 """
 
 
-def run(name: str, folder: Path, *, cooperative: bool) -> HostResult:
+def run(child: CpuChild, name: str, folder: Path, *, cooperative: bool) -> HostResult:
     """Run one of the kernels, and return what comes of it."""
     (folder / "k.cu").write_text(CODE)
     (folder / "reference.py").write_text(REFERENCE)
     text = KERNEL.replace("@NAME@", name).replace("@COOPERATIVE@", str(cooperative).lower())
     (folder / "k.toml").write_text(text)
-    kernel = read_kernel(folder / "k.toml")
-    problem = kernel.problem()
-    configuration = default_configuration(kernel, problem, GPU)
-    child = Child("tuner.inspect.check.host_worker", HOST_RUNS, ["1"])
-    try:
-        child.send(HostRequest(kernel.file, GPU, (problem,), folder / "built", configuration=configuration))
-        answer = child.receive(60.0)
-    finally:
-        child.kill()
-    assert answer is not None
-    return answer
+    return cpu_run(child, folder / "k.toml")
 
 
 @pytest.mark.parametrize(
     "name", ["block_turned", "tile_sums", "tile_scans", "tile_that_stays", "evens_of_lanes", "grid_turned"]
 )
-def test_groups_meet_and_exchange(name: str, tmp_path: Path) -> None:
-    answer = run(name, tmp_path, cooperative=name == "grid_turned")
-    assert not answer.fault and not answer.unsuitable and not answer.undecided, answer
+def test_groups_meet_and_exchange(child: CpuChild, name: str, tmp_path: Path) -> None:
+    answer = run(child, name, tmp_path, cooperative=name == "grid_turned")
+    assert not answer.fault and not answer.undecided, answer
 
 
-def test_a_grid_meets_in_a_cooperative_launch_alone(tmp_path: Path) -> None:
-    assert "grid.sync() needs cooperative = true" in run("grid_turned", tmp_path, cooperative=False).fault
+def test_a_grid_meets_in_a_cooperative_launch_alone(child: CpuChild, tmp_path: Path) -> None:
+    assert (
+        "grid.sync() needs cooperative = true" in run(child, "grid_turned", tmp_path, cooperative=False).fault
+    )
