@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Said, assert_refused, said_by
-from tests.faults.bench_device import BenchDevice, kernel_with_baselines, remember
-from tests.faults.kernels import configuration, scale_kernel
-from tests.faults.ladder_device import Times
-from tests.faults.stub_device import good
+from tests.faults.ablated import BEST, ablated_device, ablated_kernel
+from tests.faults.bench_device import BenchDevice, remember
+from tests.faults.kernels import scale_kernel
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Measurement, Status
 from tuner.database.database import Database
@@ -21,28 +20,15 @@ from tuner.devices import choose
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ablation import ITSELF, changes
 
-BEST = configuration("ok", 256, 2)
-LIMITED = """
-[variants.plain.constraints]
-"blocks of 32 are too small" = "block_size > 32"
-"""
-
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> KernelSpec:
-    return kernel_with_baselines(tmp_path / "kernel", LIMITED)
+    return ablated_kernel(tmp_path)
 
 
 @pytest.fixture
 def device() -> BenchDevice:
-    times = Times({BEST: 1e5})
-    times |= {configuration("ok", block, 2): 1e5 * factor for block, factor in ((64, 1.5), (128, 1.1))}
-    times |= {
-        configuration("ok", 256, items): 1e5 * factor for items, factor in ((1, 1.0002), (3, 1.05), (4, 0.9))
-    }
-    device = BenchDevice(times)
-    device.answer = lambda c: good(device.times_ns[c])
-    return device
+    return ablated_device()
 
 
 def test_what_a_search_leaves_out_is_timed_and_marked(

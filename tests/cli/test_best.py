@@ -21,7 +21,6 @@ from tests.cli.filled_database import (
     call,
     fails,
     fill,
-    two_runs,
 )
 from tests.stored import make_run
 from tuner.cli.commands.results import best, query, table, trial
@@ -32,11 +31,6 @@ from tuner.database.records import StoredTrial
 from tuner.kernel.load import load_kernel
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return two_runs(tmp_path, monkeypatch)
 
 
 # -- best

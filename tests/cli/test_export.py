@@ -20,7 +20,6 @@ from tests.cli.filled_database import (
     call,
     fails,
     fill,
-    two_runs,
 )
 from tests.compiled_once import run_once
 from tuner.cli.commands.results import best, db, query
@@ -28,11 +27,6 @@ from tuner.cli.commands.winners import export
 from tuner.core.errors import DatabaseError, UsageError
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return two_runs(tmp_path, monkeypatch)
 
 
 # -- db

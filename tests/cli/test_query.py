@@ -18,7 +18,6 @@ from click.testing import CliRunner
 from tests.cli.filled_database import (
     call,
     fails,
-    two_runs,
 )
 from tests.commands import assert_refused, said_by
 from tuner.cli.commands.results import best, db, query, trial
@@ -27,11 +26,6 @@ from tuner.cli.filters import parse_since, parse_sizes
 from tuner.core.errors import TunerError, UsageError
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return two_runs(tmp_path, monkeypatch)
 
 
 def test_query_prints_a_table(path: Path) -> None:

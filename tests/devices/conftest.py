@@ -10,6 +10,7 @@ import pytest
 from tests.devices.fake_device import WORKER, LastingPool
 from tests.devices.fake_measuring import log_into
 from tuner.children.compile_pool import CompilePool
+from tuner.devices.guard import Guard
 from tuner.devices.local import LocalDevice
 
 
@@ -35,3 +36,11 @@ def device(tmp_path: Path, pool: CompilePool) -> Iterator[LocalDevice]:
     device = LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool)
     yield device
     device.close()
+
+
+@pytest.fixture
+def guard() -> Iterator[Guard]:
+    guard = Guard(WORKER, [])
+    guard.hello()
+    yield guard
+    guard.close()

@@ -7,7 +7,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -28,14 +28,6 @@ WORKER = "tests.faults.fake_worker"
 
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-
-@pytest.fixture
-def guard() -> Iterator[Guard]:
-    guard = Guard(WORKER, [])
-    guard.hello()
-    yield guard
-    guard.close()
 
 
 def test_fake_gpu_is_the_typical_one() -> None:

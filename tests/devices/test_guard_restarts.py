@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,14 +21,6 @@ WORKER = "tests.faults.fake_worker"
 
 
 pytestmark = pytest.mark.usefixtures("quick")
-
-
-@pytest.fixture
-def guard() -> Iterator[Guard]:
-    guard = Guard(WORKER, [])
-    guard.hello()
-    yield guard
-    guard.close()
 
 
 def drifted(guard: Guard, fault: str = "ok") -> bool:

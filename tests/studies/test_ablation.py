@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.bench_device import BenchDevice, kernel_with_baselines
+from tests.faults.ablated import BEST, ablated_device, ablated_kernel
+from tests.faults.bench_device import BenchDevice
 from tests.faults.kernels import configuration, scale_kernel
-from tests.faults.ladder_device import Recorder, Times
+from tests.faults.ladder_device import Recorder
 from tests.faults.stub_device import good, time_of
 from tuner.core.conditions import Conditions
 from tuner.core.model import Configuration, Measurement, Problem, Status
@@ -18,28 +19,15 @@ from tuner.core.stats import Verdict
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ablation import Ablation, AblationRequest, ablate, changes, worth
 
-BEST = configuration("ok", 256, 2)
-LIMITED = """
-[variants.plain.constraints]
-"blocks of 32 are too small" = "block_size > 32"
-"""
-
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> KernelSpec:
-    return kernel_with_baselines(tmp_path / "kernel", LIMITED)
+    return ablated_kernel(tmp_path)
 
 
 @pytest.fixture
 def device() -> BenchDevice:
-    times = Times({BEST: 1e5})
-    times |= {configuration("ok", block, 2): 1e5 * factor for block, factor in ((64, 1.5), (128, 1.1))}
-    times |= {
-        configuration("ok", 256, items): 1e5 * factor for items, factor in ((1, 1.0002), (3, 1.05), (4, 0.9))
-    }
-    device = BenchDevice(times)
-    device.answer = lambda c: good(device.times_ns[c])
-    return device
+    return ablated_device()
 
 
 def run(
