@@ -179,8 +179,11 @@ def test_compiler_killed_from_outside(tmp_path: Path, pool: CompilePool) -> None
         "{% for i in range(99999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
     )
     (pid,) = _wait_for_children(slow)
+    before = _cpu_ticks(pid)
     compiling = pool.submit(slow.request(plain()))
-    time.sleep(0.3)
+    deadline = time.monotonic() + 100.0
+    while _cpu_ticks(pid) < before + 10 and time.monotonic() < deadline:
+        time.sleep(0.01)
     os.kill(pid, signal.SIGKILL)
     found = compiling.result(timeout=100)
     assert found.status is Status.COMPILE_ERROR
@@ -193,7 +196,7 @@ def test_idle_compiler_killed_costs_no_compilation(tmp_path: Path, pool: Compile
     assert bench.compile(plain()).status is Status.OK
     (pid,) = bench.children()
     os.kill(pid, signal.SIGKILL)
-    time.sleep(0.2)
+    assert gone(pid)
     assert bench.compile(plain()).status is Status.OK
     assert bench.children() != [pid]
 
@@ -271,7 +274,9 @@ def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:
     assert time.monotonic() - began < 100.0
     assert gone(*pids)
     assert not pool._children
-    assert not any(thread.is_alive() for thread in pool._threads)
+    for thread in pool._threads:
+        thread.join(100.0)
+        assert not thread.is_alive()
 
 
 def test_equal_sources_come_from_the_cache(tmp_path: Path) -> None:
@@ -311,6 +316,10 @@ def test_full_disk_costs_the_cache_and_not_the_trial(tmp_path: Path) -> None:
         pool.close()
 
 
+def _cpu_ticks(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+
 def _wait_for_children(bench: Bench, count: int = 1) -> list[int]:
     deadline = time.monotonic() + 100.0
     while len(bench.children()) < count and time.monotonic() < deadline:
@@ -321,6 +330,7 @@ def _wait_for_children(bench: Bench, count: int = 1) -> list[int]:
 def test_submissions_go_before_what_is_compiled_ahead(tmp_path: Path, pool: CompilePool) -> None:
     bench = Bench(tmp_path, pool)
     bench.compile(plain(items=8))  # the child is there
+    (pid,) = bench.children()
     ended: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def submit(name: str, items: int, *, ahead: bool) -> Future[Compilation]:
@@ -328,11 +338,13 @@ def test_submissions_go_before_what_is_compiled_ahead(tmp_path: Path, pool: Comp
         compiling.add_done_callback(lambda done: done.cancelled() or ended.put(name))
         return compiling
 
+    os.kill(pid, signal.SIGSTOP)
     submit("first", 1, ahead=False)  # keeps the only compiler busy while the others queue
     submit("ahead", 2, ahead=True)
     assert submit("not wanted any more", 3, ahead=True).cancel()
     submit("waited for", 4, ahead=False)
     submit("ahead, too", 5, ahead=True)
+    os.kill(pid, signal.SIGCONT)
     assert [ended.get(timeout=100) for _ in range(4)] == ["first", "waited for", "ahead", "ahead, too"]
     assert ended.empty()
 

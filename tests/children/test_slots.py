@@ -19,6 +19,7 @@ def never() -> bool:
 
 def test_as_many_as_there_are_slots_work_at_a_time(tmp_path: Path) -> None:
     at_work, most, lock = 0, 0, threading.Lock()
+    three = threading.Barrier(3)
 
     def work(slots: Slots) -> None:
         nonlocal at_work, most
@@ -26,6 +27,7 @@ def test_as_many_as_there_are_slots_work_at_a_time(tmp_path: Path) -> None:
             with lock:
                 at_work += 1
                 most = max(most, at_work)
+            three.wait(100)  # fails where fewer work at a time
             time.sleep(0.05)
             with lock:
                 at_work -= 1
@@ -36,7 +38,7 @@ def test_as_many_as_there_are_slots_work_at_a_time(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == 3
+    assert not three.broken and most == 3
 
 
 def test_a_process_that_dies_frees_its_slot(tmp_path: Path) -> None:
@@ -46,9 +48,10 @@ def test_a_process_that_dies_frees_its_slot(tmp_path: Path) -> None:
             sys.executable,
             "-c",
             "import sys, time; from pathlib import Path; from tuner.children.limits import Slots\n"
-            "with Slots(Path(sys.argv[1]), 1).one(lambda: False): print('held', flush=True); time.sleep(60)",
+            "with Slots(Path(sys.argv[1]), 1).one(lambda: False): print('held', flush=True); input()",
             str(path),
         ],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
@@ -62,9 +65,8 @@ def test_a_process_that_dies_frees_its_slot(tmp_path: Path) -> None:
     thread.start()
     assert not taken.wait(0.1)
     os.kill(holder.pid, signal.SIGKILL)
-    holder.wait()
-    holder.stdout.close()
-    assert taken.wait(5.0)
+    holder.communicate()
+    assert taken.wait(100.0)
     thread.join()
 
 

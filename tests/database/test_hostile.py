@@ -89,7 +89,7 @@ def test_another_schema_is_refused_at_once(path: Path, statements: tuple[str, ..
     began = time.process_time()
     for write in (True, False):
         refused(path, write=write)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 60  # a second; what is slow there takes minutes
 
 
 def test_a_journal_that_names_a_file_to_delete_is_refused(path: Path, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_pages_that_are_each_others_children_do_not_hang_a_reader(path: Path) ->
     code = "import sys; from tuner.database.database import Database\n"
     code += "with Database.open(sys.argv[1], write=False) as database:\n"
     code += "    database.select('SELECT count(number) FROM attempts NOT INDEXED')"
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=200)
     assert "DatabaseError" in done.stderr
     with pytest.raises(DatabaseError, match="damaged"):
         Database.open(path)

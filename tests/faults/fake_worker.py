@@ -9,6 +9,7 @@ that they are the same in every process. The environment says the rest:
 - ``FAKE_START``: ``refuse``, ``die`` or ``hang`` instead of a first word;
 - ``FAKE_SETUP``: ``refuse``, ``die``, ``die_once`` or ``hang``, with one seed alone ``hang SEED``; ``fault``: an error
   after which the process ends;
+- ``FAKE_RACE``: ``hang`` in races of warm runs;
 - ``FAKE_REFERENCE_NS``: what the reference kernel takes;
 Where it is locked in it asks another one, which holds outputs for right whose first byte is 0.
 
@@ -311,6 +312,9 @@ class FakeWorker:
     def race(self, request: Race) -> Raced | RaceFailed:
         assert self.ready, "raced without a setup"
         log(f"race {request.mode} in {request.batch.copies}" if request.mode and request.batch else "race")
+        if request.mode and os.environ.get("FAKE_RACE") == "hang":
+            self.pipe.send(Deadline(BUSY_S))
+            time.sleep(1000.0)
         times = []
         self.show("", 2)
         for contestant in request.contestants:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -109,23 +110,26 @@ def test_sizes_are_small_where_a_reference_on_the_host_is_slow() -> None:
 
 
 def test_edge_case_sizes_take_a_limited_time_and_a_slow_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirmation, "EDGE_CASES_S", 0.2)
     monkeypatch.setattr(confirmation, "SLOW_S", 0.02)
-    device, said, limits = Track(), list[str](), list[float]()
+    said, limits, now = list[str](), list[float](), [0.0]
+    monkeypatch.setattr(confirmation, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     class Slow(Track):
         def verify_at(
             self, problem: Problem, configuration: Configuration, limit_s: float, *, contents: bool
         ) -> Measurement:
             limits.append(limit_s)
-            threading.Event().wait(0.06)
+            now[0] += 18.0
+            deadline = time.monotonic() + 100
+            while sum("still at" in line for line in said) < len(limits) and time.monotonic() < deadline:
+                time.sleep(0.01)
             return super().verify_at(problem, configuration, limit_s, contents=contents)
 
     device = Slow()
     ended = FinalRace(device, PROBLEM, None, said.append, lambda trial, reason: None).run([trial(0, 1000.0)])
     assert ended is not None and ended.exportable
-    assert 1 <= len(ended.edge_cases) <= 4 and "limit" in ended.edge_note
-    assert limits == sorted(limits, reverse=True) and max(limits) <= 0.2
+    assert len(ended.edge_cases) == 4 and "limit" in ended.edge_note
+    assert limits == [60.0, 42.0, 24.0, 6.0]
     assert any("1 of 12 edge-case sizes are verified; still at n=" in line for line in said)
 
 

@@ -28,7 +28,7 @@ class Slow(StubDevice):
         self.compiling, self.expected = threading.Event(), threading.Event()
 
     def _prepare(self, *arguments: Any) -> None:
-        assert self.compiling.wait(10)
+        assert self.compiling.wait(100)
         super()._prepare(*arguments)
 
     def compile_ahead(

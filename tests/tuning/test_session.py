@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
 from tests.sessions import replay, run, sequence
 from tuner.core.errors import Interrupted, SpaceError, UsageError
-from tuner.core.model import Configuration, Measurement, Status, Trial
+from tuner.core.model import Configuration, Measurement, Status
 from tuner.database.cells import row_digest
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -21,6 +22,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.report.progress import heading
 from tuner.report.summary import summary
+from tuner.tuning import loop
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import SEARCHED, SEARCHING, State
 
@@ -200,16 +202,12 @@ def test_one_configuration_is_a_space(database: Database, kernel: KernelSpec) ->
     assert result.finish.winner is result.state.default
 
 
-def test_time_budget(database: Database, kernel: KernelSpec) -> None:
-    class Slow(StubDevice):
-        def collect(self, timeout_s: float) -> list[Trial]:
-            time.sleep(0.02)
-            return super().collect(timeout_s)
-
-    began = time.monotonic()
-    result = run(kernel, database, Slow(), trials=10_000, time_s=0.5)
-    assert time.monotonic() - began < 100.0  # all would take 200
-    assert 1 <= len(result.state.trials) <= 25
+def test_time_budget(database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = StubDevice()
+    clock = SimpleNamespace(monotonic=lambda: 0.02 * len(device.submitted))
+    monkeypatch.setattr(loop, "time", clock)
+    result = run(kernel, database, device, trials=10_000, time_s=0.5)
+    assert len(result.state.trials) == 25
     assert result.finish is not None
     assert database.run_state(result.state.run.id)["state"] == "finished"
 
@@ -229,15 +227,13 @@ def test_time_counts_from_the_beginning_and_is_told(database: Database, kernel: 
     assert "time ended the search after 1 of 40 trials" in " ".join(summary(result, Path("x.db")).split())
 
 
-def test_time_is_worth_what_the_model_expects(database: Database, kernel: KernelSpec) -> None:
-    class Ending(StubDevice):
-        def collect(self, timeout_s: float) -> list[Trial]:
-            if len(self.submitted) > 20:
-                time.sleep(max(0.0, ends - time.monotonic()))
-            return super().collect(timeout_s)
-
-    ends = time.monotonic() + 1.0
-    result = run(kernel, database, Ending(), sampler="gp-ei", trials=200, time_s=1.0, began=ends - 1.0)
+def test_time_is_worth_what_the_model_expects(
+    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = StubDevice()
+    clock = SimpleNamespace(monotonic=lambda: 2.0 if len(device.submitted) > 20 else 0.5)
+    monkeypatch.setattr(loop, "time", clock)
+    result = run(kernel, database, device, sampler="gp-ei", trials=200, time_s=1.0, began=0.0)
     gain = result.stats["expected_gain"]
     assert 0.0 < gain < 0.5
     assert f"is expected to save {100 * gain:.1f} % of the time" in " ".join(

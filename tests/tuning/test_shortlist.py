@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import summary
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.study import Search
+from tuner.tuning import loop
 from tuner.tuning import shortlist as module
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
@@ -333,13 +334,14 @@ def test_time_that_ends_while_others_are_nominated_ends_the_run(
     database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nominating takes a while, and nothing of it is compiled at its end: there is nothing to choose among."""
-    fill = Shortlist.fill
+    fill, now = Shortlist.fill, [0.0]
 
     def slow(self: Shortlist, left: int) -> None:
         fill(self, left)
-        time.sleep(0.3)
+        now[0] += 0.3
 
     monkeypatch.setattr(Shortlist, "fill", slow)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
     result = run(kernel, database, CompilingDevice(), sampler="gp-ei", time_s=0.2)
     assert len(result.state.trials) == 1
     assert result.finish is not None

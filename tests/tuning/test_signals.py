@@ -52,7 +52,7 @@ def test_while_the_gpu_is_made_ready(tmp_path: Path, kernel: Path, step: str, se
     log.touch()
     hanging = {settings: "hang", "FAKE_LOG": str(log), "FAKE_PATIENCE_S": "0.3"}
     fake = Fake(tmp_path, *command(kernel), **hanging)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 100.0
     while step not in log.read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
     fake.process.send_signal(signal.SIGTERM)
@@ -71,7 +71,7 @@ def test_while_a_slow_reference_holds_up_the_confirmation(
     log.touch()
     slow = {"FAKE_SETUP": "hang 1", "FAKE_LOG": str(log), "FAKE_PATIENCE_S": "0.3"}
     fake = Fake(tmp_path, *command(kernel), sleep_s=0.0, **slow)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 100.0
     while "setup 1" not in log.read_text() and time.monotonic() < deadline:
         time.sleep(0.01)
     fake.process.send_signal(signal.SIGTERM)
@@ -84,7 +84,7 @@ def test_while_a_slow_reference_holds_up_the_confirmation(
 
 def test_while_a_measurement_takes_long(tmp_path: Path, kernel: Path, database: Path) -> None:
     fake = Fake(tmp_path, *command(kernel), sleep_s=1.0)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 100.0
     while not attempts_in(database) and time.monotonic() < deadline:
         time.sleep(0.01)
     fake.process.send_signal(signal.SIGHUP)
@@ -96,8 +96,8 @@ def test_while_a_measurement_takes_long(tmp_path: Path, kernel: Path, database: 
 
 
 def test_while_another_program_locks_the_database(tmp_path: Path, kernel: Path, database: Path) -> None:
-    fake = Fake(tmp_path, *command(kernel))
-    fake.wait_for_trials(database, 3)
+    fake = Fake(tmp_path, *command(kernel), sleep_s=0.5)
+    fake.wait_for_trials(database, 1)
     with locked(database):
         time.sleep(0.3)
         fake.interrupt()
@@ -125,7 +125,7 @@ def test_a_closed_terminal(tmp_path: Path, kernel: Path, database: Path) -> None
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "XDG_CACHE_HOME": str(tmp_path / "cache"),
-            "FAKE_SLEEP_S": "0.05",
+            "FAKE_SLEEP_S": "0.5",
         },
         stdin=theirs,
         stdout=theirs,
@@ -134,8 +134,8 @@ def test_a_closed_terminal(tmp_path: Path, kernel: Path, database: Path) -> None
     )
     os.close(theirs)
     os.set_blocking(ours, False)
-    deadline = time.monotonic() + 60.0
-    while trials_in(database) < 3 and time.monotonic() < deadline:
+    deadline = time.monotonic() + 100.0
+    while not trials_in(database) and time.monotonic() < deadline:
         time.sleep(0.01)
         with suppress(BlockingIOError):
             os.read(ours, 1 << 16)
@@ -161,7 +161,7 @@ def test_preempted_more_often_than_a_configuration_may_kill(
     for number in range(MAX_ATTEMPTS):
         resume = ("--resume",) if number else ()
         fake = Fake(tmp_path, *command(kernel), *resume, sleep_s=0.5)
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 100.0
         while not attempts_in(database) and time.monotonic() < deadline:
             time.sleep(0.01)
         fake.process.send_signal((signal.SIGHUP, signal.SIGTERM, signal.SIGINT)[number % 3])

@@ -216,8 +216,8 @@ def test_what_is_stopped_while_it_is_timed_warm_goes_on(
     arguments = ("--kernel", str(kernel.file), "--trials", "8", "-q", "--json", "--from-scratch")
     log = tmp_path / "log"
     settings = {"FAKE_SCALE": "0.02", "FAKE_LOG": str(log)}
-    stopped = Fake(tmp_path, *arguments, **settings)
-    deadline = time.monotonic() + 60.0
+    stopped = Fake(tmp_path, *arguments, **settings, FAKE_RACE="hang", FAKE_PATIENCE_S="0.3")
+    deadline = time.monotonic() + 100.0
     while not (log.exists() and "race warm" in log.read_text()):
         assert stopped.process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
