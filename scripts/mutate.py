@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import harness
-from scripts.harness import ROOT, TUNE, output_of, say
+from scripts.harness import ROOT, TUNE, say
 
 TASK = (str(ROOT / "docs/examples/softmax/softmax.toml"), "--dtype", "float32")
 GENES: dict[str, tuple[Any, ...]] = {
@@ -122,10 +122,13 @@ class Author:
     Args:
         folder: in which they are judged.
         seed: of the mutations.
+        keep: told of the rows so far after each verdict.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.folder, self._random = folder, random.Random(seed)
+    def __init__(
+        self, folder: Path, seed: int, keep: Callable[[list[dict[str, Any]]], None] = lambda _: None
+    ) -> None:
+        self.folder, self._random, self._keep = folder, random.Random(seed), keep
         self.best = {name: values[0] for name, values in GENES.items()}
         self.waiting: dict[str, tuple[dict[str, Any], str]] = {}
         self.rows: list[dict[str, Any]] = []
@@ -175,6 +178,7 @@ class Author:
             time_us = modes[0]["time_ns"] / 1e3 if right else None
             row = {"name": name, "genes": genes, "fault": fault, "judged": verdict["judged"]}
             self.rows.append({**row, "reason": verdict["reason"], "time_us": time_us, "best": better})
+            self._keep(self.rows)
             say(
                 f"{name} {'BEST ' * better}{verdict['judged']} {verdict['reason']} {time_us or ''} {fault} {genes}"
             )
@@ -202,8 +206,9 @@ def repeated(folder: Path) -> bool:
     before = json.loads((folder / "best.json").read_text())
     copy = folder / before["candidate"]["copy"] / before["candidate"]["name"]
     words = ["judge", *TASK, str(copy), "--seed", str(before["seed"]), "--json", "-q", "--against", "default"]
-    after = json.loads(output_of([*TUNE, *words]))
-    times = [one["problems"][0]["modes"][0]["time_ns"] for one in (before, after)]
+    # Whatever its status is: a refusal is a verdict, too.
+    after = json.loads(subprocess.run([*TUNE, *words], stdout=subprocess.PIPE, check=False).stdout)
+    times = [mode["time_ns"] for one in (before, after) for at in one["problems"] for mode in at["modes"][:1]]
     print(
         f"{copy.name}: {before['judged']}, {before['speed']}; again {after['judged']}, {after['speed']}; {times} ns"
     )
@@ -225,7 +230,12 @@ def main() -> int:
     if given.folder.exists():
         options.error(f"{given.folder} is there: name another --folder, or repeat it with --again")
     given.folder.mkdir(parents=True)
-    author = Author(given.folder, given.seed)
+    kept = harness.Kept(given.out)
+
+    def keep(rows: list[dict[str, Any]]) -> None:
+        kept.keep(**result_of(rows, given.minutes), date=harness.today())
+
+    author = Author(given.folder, given.seed, keep)
     deadline = ["--deadline", f"{given.minutes * 60:.0f}s", "--against", "default", "-q", "--json"]
     referee = subprocess.Popen(
         [*TUNE, "judge", *TASK, "--rounds", str(given.folder), *deadline], stdout=subprocess.DEVNULL
@@ -235,8 +245,6 @@ def main() -> int:
     referee.wait()
     result = result_of(author.rows, given.minutes)
     print(json.dumps({name: value for name, value in result.items() if name != "bests"}, indent=1))
-    if given.out:
-        harness.write_json(given.out, {**result, "date": harness.today()})
     return int(
         referee.returncode not in (0, 4) or result["gain"] <= 1.0 or bool(result["wrong called right"])
     )

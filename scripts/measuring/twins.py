@@ -16,6 +16,8 @@ or two of a launch:
 
 Does `tune judge` call a winner between equal kernels? An addition is judged beside itself, at sizes in turn, and a
 thousand judgements more are drawn from the rounds of these. Exit status 1 if any has a winner.
+
+What was measured is kept beside ``--out``: what was cut off goes on.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from scripts.harness import run
 from scripts.lab import PLAIN, Lab, gemm, keep, no_deadline, parser, unfinished, vector_add
@@ -74,6 +77,7 @@ extern "C" __global__ void add(const float* a, const float* b, float* c, long lo
 }}
 """
 DRAWN = 1000
+KINDS = "judged", "drawn"
 
 
 @dataclass
@@ -110,43 +114,43 @@ def main() -> None:
 
 def judged(device: Device, times: int, out: Path | None) -> int:
     """Judge an addition beside itself; return how many judgements, drawn ones included, have a winner."""
-    kernel, verdicts, drawn, seconds = (
-        load_kernel("vector_add"),
-        Counter[str](),
-        Counter[str](),
-        list[float](),
-    )
-    races: list[Comparison] = []
-    compare = interleaved.compare
+    with closing(device), unfinished(out, device.gpu.name) as rows:
+        for number in range(times):
+            if str(number) not in rows.data:
+                rows.keep(**{str(number): _judgement(device, number, -(-DRAWN // times))})
+        found = [rows.data[str(number)] for number in range(times)]
+        counts = {kind: dict(sum((Counter(row[kind]) for row in found), Counter())) for kind in KINDS}
+        data = {**counts, "seconds": statistics.median(row["seconds"] for row in found)}
+        print(data)
+        keep(out, device.gpu, None, **data)
+    return sum(counts[kind].get(str(one), 0) for kind in KINDS for one in (Speed.FASTER, Speed.SLOWER))
+
+
+def _judgement(device: Device, number: int, draws: int) -> dict[str, Any]:
+    """Return the speed of an addition beside itself, and of so many judgements that are drawn from its rounds."""
+    kernel, races, compare = load_kernel("vector_add"), list[Comparison](), interleaved.compare
 
     def kept(*what: Any, **named: Any) -> Comparison:
         races.append(compare(*what, **named))
         return races[-1]
 
-    interleaved.compare = kept
-    with tempfile.TemporaryDirectory() as folder, closing(device):
+    problem = kernel.problem({"n": SIZES[number % len(SIZES)]})
+    with tempfile.TemporaryDirectory() as folder, patch.object(interleaved, "compare", kept):
         file = Path(folder) / "add.cu"
         file.write_text(ADDITION)
-        for number in range(times):
-            problem = kernel.problem({"n": SIZES[number % len(SIZES)]})
-            task = task_of(kernel, [problem], [f"{file}:{LAUNCH}"], None)
-            verdict = Judgement(device, task, number, say_nothing).judge(
-                candidate_kernel(kernel, str(file)), "add"
-            )
-            verdicts[str(verdict.speed or verdict.reason)] += 1
-            seconds += [one.seconds for one in verdict.problems]
-            print(f"{problem}: {verdict.speed or verdict.message} {seconds[-1:]} s", flush=True)
-    draw = random.Random(0)
-    for _ in range(DRAWN):
-        race = draw.choice(races)
+        task = task_of(kernel, [problem], [f"{file}:{LAUNCH}"], None)
+        verdict = Judgement(device, task, number, say_nothing).judge(
+            candidate_kernel(kernel, str(file)), "add"
+        )
+    drawn, draw = Counter[str](), random.Random(number)
+    for race in draw.choices(races, k=draws) if races else ():
         pair = draw.sample(race.timings[:2], 2)
         rounds = draw.choices(range(len(pair[0].groups_ns)), k=len(pair[0].groups_ns))
         own, other = (replace(one, groups_ns=[one.groups_ns[place] for place in rounds]) for one in pair)
         drawn[str(versus(replace(race, timings=(own, other)), own, other).verdict)] += 1
-    found = {"judged": dict(verdicts), "drawn": dict(drawn), "seconds": statistics.median(seconds)}
-    print(found)
-    keep(out, device.gpu, None, **found)
-    return sum(counts[str(speed)] for counts in (verdicts, drawn) for speed in (Speed.FASTER, Speed.SLOWER))
+    said, seconds = str(verdict.speed or verdict.reason), sum(one.seconds for one in verdict.problems)
+    print(f"{problem}: {verdict.speed or verdict.message} {seconds:.1f} s", flush=True)
+    return {"judged": {said: 1}, "drawn": dict(drawn), "seconds": seconds}
 
 
 def _calibration(lab: Lab) -> Calibration:

@@ -52,23 +52,9 @@ void run(float* a, float* b) {
     }
 }
 """
-IN_ORDER = """
-__global__ void halves(const float* x, float* y, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = 0.5f * x[i];
-}
-__global__ void sums(const float* x, float* y, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = x[i] + x[i > 0 ? i - 1 : 0];
-}
-void run(const float* given, float* kept, float* result, int n) {
-    halves<<<(n + 255) / 256, 256>>>(given, kept, n);
-    sums<<<(n + 255) / 256, 256>>>(kept, result, n);
-}
-"""
 
 
-@pytest.mark.parametrize("text", [STENCIL, TILED, WARPS, VOLUME, GATHER, PROGRAM, ROWS, HEAT, IN_ORDER])
+@pytest.mark.parametrize("text", [STENCIL, TILED, WARPS, VOLUME, GATHER, PROGRAM, ROWS, HEAT])
 def test_three_commands_lead_to_a_winner(text: str, tmp_path: Path) -> None:
     (tmp_path / "kernel.cu").write_text(text)
     for words in (
