@@ -200,9 +200,10 @@ class CodeUse:
         return large or (by_threads and self._places({(name,): 1}, "thread"))
 
     def _of_problem(self, terms: Sum) -> bool:
-        """Return whether a sum has names of the problem, and no others."""
+        """Return whether a sum has names of the problem, and no others, and grows with one: ``x < -limit`` does not."""
         names = {name for product in terms for part in product for name in re.findall(r"[A-Za-z_]\w*", part)}
-        return bool(names) and names <= self.sizes | {"min", "max", "ceil_div"}
+        grows = any(factor > 0 for product, factor in terms.items() if product)
+        return grows and names <= self.sizes | {"min", "max", "ceil_div"}
 
     def _places(self, terms: Sum, of: str = "") -> bool:
         """Return whether a sum depends on a block or thread, or on a ``block``."""
