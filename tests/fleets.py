@@ -110,6 +110,12 @@ def searchers(environment: str = "") -> list[int]:
     return found
 
 
+def hold(folder: Path) -> Path:
+    """Make the file with which simulated devices wait."""
+    (file := folder / "hold").touch()
+    return file
+
+
 def simulate(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
     """Set what simulated devices do."""
     monkeypatch.setenv("SIMULATED", json.dumps({"recording": str(RECORDING), **settings}))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.test_run_max_error import Rounding
-from tests.fleets import OPENER, simulate, sound
+from tests.faults.command_line import runs_in
+from tests.fleets import OPENER, hold, simulate, sound
 from tuner.children.measuring import GpuList
 from tuner.cli import cli
 from tuner.core.errors import TunerError
@@ -41,7 +44,16 @@ def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
 
 
 def test_all_gpus_share_the_problems(tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    simulate(monkeypatch, trial_s=0.1)  # a busy machine may start the second GPU's process a second later
+    held = hold(tmp_path)
+    simulate(monkeypatch, hold=str(held))
+
+    def go_on() -> None:  # once both have one, however long the second GPU's process takes to start
+        deadline = time.monotonic() + 100
+        while runs_in(tmp_path / "t.db") < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        held.unlink()
+
+    threading.Thread(target=go_on).start()
     result = tune("--device", "cuda:all", *THREE)
     assert result.exit_code == 0, result.output
     assert result.stdout.count("  search     ") == 3

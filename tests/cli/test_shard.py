@@ -162,14 +162,14 @@ def test_several_that_are_missing_leave_no_database(tmp_path: Path) -> None:
 # -- SLURM's script, without SLURM
 
 
-def job(folder: Path, number: int, count: int, *options: str) -> subprocess.Popen[str]:
-    """Start one job of an array, with the variables that SLURM sets."""
+def job(folder: Path, number: int, count: int, *options: str, first: str = "") -> subprocess.Popen[str]:
+    """Start one job of an array, with the variables that SLURM sets; it runs some statements first."""
     tool = folder / "bin" / "tune"
-    if not tool.exists():
-        tool.parent.mkdir(exist_ok=True)
-        tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "from tuner.cli import main; main()" "$@"\n')
-        tool.chmod(0o755)
-        (folder / "problems.csv").write_text(PROBLEMS)
+    tool.parent.mkdir(exist_ok=True)
+    code = f"{first}from tuner.cli import main; main()"
+    tool.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}" "$@"\n')
+    tool.chmod(0o755)
+    (folder / "problems.csv").write_text(PROBLEMS)
     array = {"SLURM_ARRAY_TASK_ID": number + 10, "SLURM_ARRAY_TASK_MIN": 11, "SLURM_ARRAY_TASK_COUNT": count}
     environment = {
         **os.environ,
@@ -199,16 +199,20 @@ def test_the_jobs_of_an_array_tune_the_list_once_also_when_one_is_preempted_and_
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--trials", "60", "--sampler", "random")
-    first = job(tmp_path, 1, 2, *options)
-    deadline = time.monotonic() + 60
+    slowly = (
+        "import time; from tuner.devices.replay import ReplayDevice as Device; collect = Device.collect; "
+    )
+    slowly += "Device.collect = lambda *given: (time.sleep(0.2), collect(*given))[1]; "
+    first = job(tmp_path, 1, 2, *options, first=slowly)
+    deadline = time.monotonic() + 100
     while time.monotonic() < deadline and not any(map(trials_in, tmp_path.glob("tune.*/tuning.db"))):
         time.sleep(0.02)
     first.send_signal(signal.SIGTERM)
-    output = first.communicate(timeout=60)[0]
+    output = first.communicate(timeout=200)[0]
     unfinished = tmp_path / "results/shard-1.db.unfinished"
     assert unfinished.exists() and first.returncode not in (0, None), output
     jobs = [job(tmp_path, number, 2, *options) for number in (1, 2)]
-    said = [one.communicate(timeout=60)[0] for one in jobs]
+    said = [one.communicate(timeout=200)[0] for one in jobs]
     assert [one.returncode for one in jobs] == [0] * 2, said
     shards = sorted((tmp_path / "results").iterdir())
     assert len(shards) == 2, "and nothing unfinished"

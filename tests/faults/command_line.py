@@ -81,6 +81,10 @@ class Fake:
         self.process.send_signal(signal.SIGINT)
 
 
+def runs_in(database: Path) -> int:
+    return _rows_in(database, "runs")
+
+
 def trials_in(database: Path) -> int:
     return _rows_in(database, "trials")
 

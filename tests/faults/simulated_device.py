@@ -10,6 +10,7 @@
 - ``deaths``: share of trials with which the process ends;
 - ``opening_s``, ``finishing_s``: how long a problem is prepared, and a winner confirmed;
 - ``gate``: a folder; a device leaves a file there, and is ready once there is a file ``open``;
+- ``hold``: a file; while it is there, a device ends no more than ``held`` trials of a problem;
 - ``log``: a folder whose ``trials.log`` gets the seconds of each trial;
 - ``refuse``: numbers of devices that cannot be opened; ``hang``: of those with which a trial never ends, which another
   program has.
@@ -62,6 +63,7 @@ class SimulatedDevice(ReplayDevice):
         self._speed = 1.0 + self._setting("offset") * ((number * 7 % DEVICES) / DEVICES - 0.5)
         self._due: list[tuple[float, Trial]] = []
         self._busy_until = 0.0
+        self._ended = 0
 
     def _setting(self, name: str) -> float:
         return float(self.settings.get(name, 0.0))
@@ -69,6 +71,7 @@ class SimulatedDevice(ReplayDevice):
     def _prepare(self, kernel: KernelSpec, problem: Problem, *rest: object) -> None:  # type: ignore[override]
         time.sleep(self._setting("opening_s"))
         self._due.clear()
+        self._ended = 0
         super()._prepare(kernel, self._held_like(problem), *rest)  # type: ignore[arg-type]
         self._problem = problem
 
@@ -115,12 +118,20 @@ class SimulatedDevice(ReplayDevice):
         return 1.0 + self._draw.gauss(0.0, self._setting("noise"))
 
     def collect(self, timeout_s: float) -> list[Trial]:
+        if (
+            (hold := self.settings.get("hold"))
+            and self._ended >= self._setting("held")
+            and Path(hold).exists()
+        ):
+            time.sleep(min(timeout_s, 0.05))
+            return []
         deadline = time.monotonic() + timeout_s
         first = min((due for due, _ in self._due), default=deadline)
         time.sleep(max(0.0, min(first, deadline) - time.monotonic()))
         now = time.monotonic()
         ended = [outcome for due, outcome in self._due if due <= now]
         self._due = [(due, outcome) for due, outcome in self._due if due > now]
+        self._ended += len(ended)
         return ended
 
     def _race(self, request: RaceRequest) -> Raced | RaceFailed:

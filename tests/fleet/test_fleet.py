@@ -6,11 +6,12 @@ import os
 import queue
 import signal
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from tests.fleets import Seen, cards, jobs, searchers, simulate, sound
+from tests.fleets import Seen, cards, hold, jobs, searchers, simulate, sound
 from tuner.core.errors import Interrupted
 from tuner.database.database import Database
 from tuner.fleet import searcher
@@ -22,10 +23,12 @@ from tuner.kernel.roofline import ARCHITECTURES
 
 
 def test_problems_are_spread_and_each_is_tuned_once(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulate(monkeypatch, trial_s=0.03, offset=0.03, noise=0.001)
+    held = hold(tmp_path)  # until both have one, however long the second takes to start
+    simulate(monkeypatch, trial_s=0.03, offset=0.03, noise=0.001, hold=str(held))
     seen, listed = Seen(), jobs(5)
+    seen.on_tick = lambda _: len(dict(seen.began_on)) > 1 and held.unlink(missing_ok=True)
     listed[3].estimate_s = 10.0
     Head(database, listed, cards(2), seen).run()
     sound(database, runs=5, trials=8)
@@ -38,11 +41,14 @@ def test_problems_are_spread_and_each_is_tuned_once(
 
 
 def test_a_problem_is_prepared_while_another_is_searched(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulate(monkeypatch, trial_s=0.03, finishing_s=0.4)
+    simulate(monkeypatch, trial_s=0.03, finishing_s=0.1, hold=str(tmp_path / "hold"))
     for overlap in (False, True):
-        seen = Seen()
+        seen, held = Seen(), hold(tmp_path)
+        seen.on_tick = lambda _, seen=seen, held=held, begun=1 + overlap: (  # type: ignore[misc]
+            len(seen.began_on) >= begun and held.unlink(missing_ok=True)
+        )
         Head(database, jobs(3, trials=4), cards(1, overlap=overlap), seen).run()
         begins = [place for place, (what, _) in enumerate(seen.order) if what == "began"]
         assert (begins == [0, 2, 4]) is not overlap
@@ -134,9 +140,9 @@ def test_a_device_that_another_program_has_gives_its_problem_to_the_others(
 
 
 def test_stopped_it_keeps_what_was_measured_and_goes_on_later(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    simulate(monkeypatch, trial_s=0.05)
+    simulate(monkeypatch, trial_s=0.05, hold=str(hold(tmp_path)), held=3)
 
     def stop() -> bool:
         return database.select("SELECT count(*) AS count FROM trials")[0]["count"] >= 6
@@ -153,7 +159,7 @@ def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulate(monkeypatch, trial_s=0.05)
-    monkeypatch.setattr("tuner.fleet.cards.SILENT_S", 2.5)  # they say every two seconds that they live
+    monkeypatch.setattr("tuner.fleet.cards.SILENT_S", 5.0)  # they say every two seconds that they live
     seen, stopped = Seen(), []
 
     def stop(head: Head) -> None:
@@ -168,4 +174,4 @@ def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
     Head(database, jobs(2, trials=10), cards(2), seen).run()
     assert stopped and not searchers()
     sound(database, runs=2, trials=10)
-    assert any("sent no heartbeat for 2.5 s" in text for text in seen.texts)
+    assert any("sent no heartbeat for 5 s" in text for text in seen.texts)

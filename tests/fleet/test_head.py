@@ -331,14 +331,15 @@ def test_a_device_whose_searchers_stall_is_left_out(
 def test_a_head_that_was_stopped_has_missed_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cards, "SILENT_S", 0.3)
-    monkeypatch.setattr(cards, "PAUSE_S", 0.25)
+    now = [0.0]
+    for module in (cards, head):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now[0]))
     fleet = Fleet(database, 1, 1)
 
     def tick(_: Head) -> None:
         fleet.ticks += 1
         if fleet.ticks == 4:
-            time.sleep(0.6)
+            now[0] += cards.SILENT_S + cards.PAUSE_S
         elif fleet.ticks == 5:
             fleet.links[0].end()
 

@@ -84,7 +84,7 @@ def family(pid: int) -> set[int]:
     return found - {pid}
 
 
-def gone(pids: set[int], within_s: float = 5.0) -> bool:
+def gone(pids: set[int], within_s: float = 100.0) -> bool:
     """Return whether processes have ended, or are only waited for."""
 
     def alive(pid: int) -> bool:
@@ -108,7 +108,7 @@ def measured(folder: Path) -> int:
 
 def test_a_gpu_is_calibrated_once_and_one_problem_at_a_time_is_searched(kernel: Path, tmp_path: Path) -> None:
     tuner = start(kernel, tmp_path, device="cuda:0", sleep_s=0.05)
-    output, _ = tuner.communicate(timeout=60)
+    output, _ = tuner.communicate(timeout=200)
     assert tuner.returncode == 0, output
     lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
     assert [words[1] for words in lines].count("calibrate") == 1
@@ -121,7 +121,7 @@ def test_a_gpu_is_calibrated_once_and_one_problem_at_a_time_is_searched(kernel: 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_an_ended_tuner_leaves_no_process_and_goes_on(kernel: Path, tmp_path: Path, number: int) -> None:
     tuner = start(kernel, tmp_path, sleep_s=0.15)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 100.0
     while measured(tmp_path) < 4 and time.monotonic() < deadline:
         time.sleep(0.05)
     children = family(tuner.pid)
@@ -133,7 +133,7 @@ def test_an_ended_tuner_leaves_no_process_and_goes_on(kernel: Path, tmp_path: Pa
     before = measured(tmp_path)
     assert before >= 4
     again = start(kernel, tmp_path, "--resume")
-    output, _ = again.communicate(timeout=60)
+    output, _ = again.communicate(timeout=100)
     assert again.returncode == 0, output
     with Database.open(tmp_path / "tuning.db") as database:
         sound(database, runs=3, trials=TRIALS)
