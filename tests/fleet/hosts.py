@@ -60,7 +60,7 @@ class Host:
     """What `tune cluster start` has started."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.held = folder, folder / "hold"
         settings = read_settings(folder)
         assert settings is not None
         self.address, (self.pid,) = settings.scheduler, running(folder)
