@@ -134,6 +134,25 @@ def test_waiting_for_the_gpu_does_not_make_a_reference_slow(monkeypatch: pytest.
     assert measurement.contents == dict.fromkeys(FLOATS, "")
 
 
+@pytest.mark.parametrize(
+    ("numpy", "wanted", "count"), [({"y": "abs(x)"}, "y", 1), ({"y": "abs(x)"}, "", 0), ({}, "y", 0)]
+)
+def test_the_gpu_is_left_to_others_only_while_something_is_computed(
+    numpy: dict[str, str], wanted: str, count: int
+) -> None:
+    """They may keep it for seconds."""
+    times = list[int]()
+
+    @contextmanager
+    def released() -> Iterator[None]:
+        times.append(1)
+        yield
+
+    of = ReferenceData("float32", numpy=numpy)
+    Answers(None, released).of(of, (X, Y), {"x": np.zeros(X.shape)}, {}, list(wanted))
+    assert len(times) == count
+
+
 def test_integers_cover_their_dtype_and_a_reference_without_an_answer_is_no_error() -> None:
     measurement, _ = Problem(lambda i: i & 0xFFFF, WHOLE, J, numpy={"j": "i"}).verify()
     assert measurement.error.startswith("with integers of the whole range: j[")
