@@ -358,17 +358,15 @@ def test_the_default_fits_in_shared_memory(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_pixels_of_channels_without_bounds(capsys: pytest.CaptureFixture[str]) -> None:
-    """A row's length is what y has more than x; a limit is in no array, and one below zero is no size."""
+    """A row's length is what y has more than x; a limit is in no array."""
     data, _ = init(
         capsys,
         """
         __device__ int weight(int v) { return v * v; }
-        __global__ void gray(const float* rgb, float* out, int w, int channels, int h, int limit, int bright,
-                             int low) {
+        __global__ void gray(const float* rgb, float* out, int w, int channels, int h, int limit, int bright) {
             int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y;
             float v = rgb[w * channels * y + x * channels] + rgb[w * channels * y + x * channels + 2];
             if (x != 0 && y != h - 1 && v < limit && weight(y) < bright) v = 1;
-            if (v < -low) v = -low;
             out[w * channels * y + x * channels + 1] = v;
         }
         """,
@@ -376,9 +374,20 @@ def test_pixels_of_channels_without_bounds(capsys: pytest.CaptureFixture[str]) -
     assert shapes(data) == {"rgb": "h w channels input", "out": "h w channels output"}
     assert launch(data)["grid"] == ["ceil_div(w, block_x)", "ceil_div(h, block_y)"]
     marked = [line for line in Path("kernel.toml").read_text().splitlines() if "no array has it" in line]
-    assert (
-        len(marked) == 1 and marked[0].startswith("sizes.limit") and {"bright", "low"} <= {*data["scalars"]}
-    )
+    assert len(marked) == 1 and marked[0].startswith("sizes.limit") and "bright" in data["scalars"]
+
+
+def test_a_limit_below_zero_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    __global__ void limited(float* y, const float* x, int rows, int cols, int most) {
+        const int i = blockIdx.x * cols + threadIdx.x;
+        float value = threadIdx.x < cols ? x[i] : 0;
+        if (value < -most) value = -most;
+        if (threadIdx.x < cols) y[i] = value;
+    }
+    """
+    data, _ = init(capsys, text)
+    assert [*data["scalars"]] == ["most"]
 
 
 def test_qualifiers_by_macros(capsys: pytest.CaptureFixture[str]) -> None:
