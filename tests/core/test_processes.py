@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -18,6 +20,7 @@ import pytest
 
 from tests.faults.processes import alive, gone
 from tests.fork_server import NO_FORK
+from tuner.core import processes
 from tuner.core.messages import Channel, UnsendableError
 from tuner.core.processes import Child, ChildDied
 from tuner.core.signals import OutOfTimeError, time_limit
@@ -188,6 +191,18 @@ def test_death_says_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     child.kill()
 
 
+def test_how_it_died_is_known_to_a_process_that_stood_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = child_of(tmp_path, monkeypatch, "raise SystemExit(3)")
+    assert gone(child.pid)
+    clock = itertools.count(0.0, 1000.0)
+    monkeypatch.setattr(processes, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=time.sleep))
+    with pytest.raises(ChildDied, match="exit status 3"):
+        child.receive(None)
+    child.kill()
+
+
 def test_what_it_said_before_it_died_is_read_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = child_of(
         tmp_path,
@@ -219,7 +234,7 @@ def test_half_a_message_is_a_death(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_child_that_closes_its_pipe_and_lives_on_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.core.processes.EXIT_S", 0.2)
+    monkeypatch.setattr("tuner.core.processes.EXIT_S", 1.0)
     child = child_of(tmp_path, monkeypatch, "import os, time; os.close(1); time.sleep(1000)")
     with pytest.raises(ChildDied, match="killed by SIGKILL"):
         child.receive(100.0)
@@ -261,7 +276,7 @@ PARENT = """
 import sys, time
 from tuner.core.processes import Channel, Child
 child = Child("end_with_me", Channel(dict, dict))
-if sys.argv[1] == "wait": child.receive(30)
+if sys.argv[1] == "wait": child.receive(100)
 print(child.pid, flush=True)
 time.sleep(99)
 """

@@ -185,18 +185,21 @@ class Child(Generic[Request, Reply]):
         return ChildDied(f"killed after nonsense: {what}")
 
     def _death(self) -> ChildDied:
-        rss = 0
+        rss, stopped = 0, False
         deadline = time.monotonic() + EXIT_S
         with contextlib.suppress(ChildProcessError):
-            while self._process.returncode is None and time.monotonic() < deadline + EXIT_S:
+            while self._process.returncode is None:  # looked at first: this process may have stood still
                 pid, status, usage = os.wait4(self.pid, os.WNOHANG)
                 if pid:
                     self._process.returncode = os.waitstatus_to_exitcode(status)
                     rss = usage.ru_maxrss * 1024
-                elif time.monotonic() > deadline:
-                    self.stop()  # it closed its pipe and lives on
-                else:
+                elif time.monotonic() < deadline:
                     time.sleep(0.001)
+                elif stopped:
+                    break
+                else:
+                    self.stop()  # it closed its pipe and lives on
+                    stopped, deadline = True, time.monotonic() + EXIT_S
         code = self._process.returncode
         if code is not None and code < 0:
             with contextlib.suppress(ValueError):
