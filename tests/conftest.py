@@ -21,7 +21,7 @@ import pytest
 from tests import builtin_kernels, compiled_once
 from tests.commands import Said, Tune, said_by
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tests.fork_server import COLLECTOR, forked_children, subprocess_with_forks  # noqa: F401 - a fixture
+from tests.fork_server import COLLECTOR, PATIENT, forked_children, subprocess_with_forks  # noqa: F401 - a fixture
 from tuner.children import compile_pool as pool
 from tuner.core import processes
 from tuner.database import schema
@@ -132,10 +132,12 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_compiler() -> Iterator[None]:
-    """Commands start one compiler where nothing else is said: the tests themselves keep all cores busy."""
+def busy_machine() -> Iterator[None]:
+    """The tests themselves keep all cores busy: commands start one compiler where nothing else is said, and wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pool, "default_jobs", lambda: 1)
+        for (module, name), seconds in PATIENT.items():
+            patch.setattr(module, name, seconds)
         yield
 
 

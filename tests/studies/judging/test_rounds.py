@@ -286,7 +286,7 @@ def test_what_was_not_judged_may_come_again_and_a_folder_in_the_verdicts_place_e
             )
 
     monkeypatch.setattr(Rounds, "_judge", judge_and_touch)
-    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "5s", "--against", "none")
+    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
     assert sorted(line["reason"] for line in log(folder)) == ["unreadable", "unverified", "unverified"]
     assert "the verdict is in judge.jsonl alone" in said.err
 
