@@ -46,14 +46,14 @@ def test_a_fork_has_what_a_process_has(end: str, session: bool, tmp_path: Path) 
             env={**os.environ, "MARK": "here"},
             start_new_session=session,
         )
-        out, errors = process.communicate("said\n", timeout=60)
+        out, errors = process.communicate("said\n", timeout=200)
         seen.append((process.returncode, out, errors.splitlines()[:1], errors.splitlines()[-1:]))
     assert seen[0] == seen[1]
     assert str(os.getpid()) in seen[1][1] and ("True" in seen[1][1]) == session
 
 
 def test_a_module_runs_as_the_main_one(capfd: pytest.CaptureFixture[str]) -> None:
-    assert ForkedPopen([sys.executable, "-m", "tuner", "--version"]).wait(60) == 0
+    assert ForkedPopen([sys.executable, "-m", "tuner", "--version"]).wait(200) == 0
     assert capfd.readouterr().out.startswith("tune")
 
 
@@ -92,7 +92,7 @@ def test_proc_shows_a_fork_as_a_process_and_its_children_die_with_it() -> None:
 def test_what_was_forked_otherwise_starts_processes_of_its_own() -> None:
     """They would be children of the one that has the server."""
     if (pid := os.fork()) == 0:
-        code = ForkedPopen([sys.executable, "-c", "import sys; sys.exit(7)"]).wait(60)
+        code = ForkedPopen([sys.executable, "-c", "import sys; sys.exit(7)"]).wait(200)
         os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
 

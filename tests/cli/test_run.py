@@ -248,7 +248,7 @@ def test_output_that_cannot_be_written() -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "tuner", "list"]
         said = subprocess.run(
-            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200, check=False
         )
     assert said.returncode == 1
     assert said.stderr == "tune: cannot write: No space left on device\n"
@@ -260,7 +260,7 @@ def test_output_that_is_not_read_to_the_end() -> None:
     os.close(reading)  # as `tune list | head` once head has seen enough
     try:
         said = subprocess.run(
-            command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+            command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=200, check=False
         )
     finally:
         os.close(writing)

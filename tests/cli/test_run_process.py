@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sqlite3
@@ -23,8 +24,8 @@ def test_ctrl_c_once(tmp_path: Path) -> None:
     """Other signals: tests/tuning/test_signals.py, and tests/cli/test_shard.py for SIGTERM."""
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     database = tmp_path / "results" / "tuning.db"
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "12", sleep_s=0.15)
-    fake.wait_for_trials(database, 3)
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "12", sleep_s=0.5)
+    fake.wait_for_trials(database, 1)
     began = time.monotonic()
     fake.interrupt()
     said = fake.ends()
@@ -56,7 +57,7 @@ def test_ctrl_c_twice_is_immediate(tmp_path: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     database = tmp_path / "results" / "tuning.db"
     fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "60", sleep_s=300.0)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 100.0
     while not attempts_in(database) and time.monotonic() < deadline:
         time.sleep(0.01)
     fake.interrupt()
@@ -77,7 +78,7 @@ def test_resume_of_several_problems(tmp_path: Path) -> None:
     kernel = write_kernel(tmp_path / "own", blocks=(32, 64), items=range(1, 13))
     database = tmp_path / "results" / "tuning.db"
     command = ("--kernel", str(kernel), "--trials", "10", *(f"--problem=n={n}" for n in (1024, 2048, 4096)))
-    fake = Fake(tmp_path, *command)
+    fake = Fake(tmp_path, *command, sleep_s=0.15)
     fake.wait_for_trials(database, 13)
     fake.interrupt()
     assert fake.ends().code == 130
@@ -124,8 +125,9 @@ def test_kernel_edited_during_a_run(tmp_path: Path) -> None:
     template.write_text(template.read_text().replace("2.0f", "3.0f"))
     fake.wait_for_trials(database, 15)
     for pid in marked(fake.mark):
-        if b"tuner.children.compile_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(OSError):  # another has ended meanwhile
+            if b"tuner.children.compile_worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
     said = fake.ends()
     assert said.code == 1
     assert "scale.toml or its templates have changed" in said.err.strip().splitlines()[-1]

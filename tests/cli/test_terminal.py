@@ -252,7 +252,7 @@ def on_a_terminal(*arguments: object) -> str:
             break
         written += piece
     os.close(reader)
-    process.wait(60)
+    process.wait(200)
     return written.decode()
 
 
