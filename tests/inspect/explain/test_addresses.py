@@ -31,7 +31,8 @@ extern "C" __global__ void k(const float* x, float* y, int n) {
     if (i >= n) return;
     const float2 pair = LOAD;
     room[threadIdx.x * STEP] = pair;
-    y[i] = room[threadIdx.x * STEP].x + pair.y;
+    const float2 back = room[threadIdx.x * STEP];
+    y[i] = back.x + pair.y;
 }
 """
 WIDE, NARROW = "reinterpret_cast<const float2*>(x)[i]", "make_float2(x[2 * i], x[2 * i + 1])"
@@ -42,7 +43,9 @@ def explained(folder: Path, capsys: pytest.CaptureFixture[str], code: str, *opti
     (folder / "k.toml").write_text(KERNEL)
     told = said_by(capsys, "explain", str(folder / "k.toml"), "--db", str(folder / "none.db"), *options)
     assert told.code == 0, told.err
-    return [line for line in told.out.splitlines() if line.startswith(("problem  ", "ok", "addresses"))]
+    return [
+        line for line in told.out.splitlines() if line.startswith(("problem  ", "worth", "ok", "addresses"))
+    ]
 
 
 def test_what_lies_side_by_side_is_ok(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +63,19 @@ def test_strides_and_banks_are_named_by_line(tmp_path: Path, capsys: pytest.Capt
     assert "k.cu:6 writes shared memory in 16 turns" in said
     assert said.count("k.cu:5 reads x in 32 sectors a warp, where 4 hold the data") == 1  # of its two loads
     assert "k.cu:7" in said and "writes y" not in said
+
+
+def test_twice_as_much_as_the_data_fill_is_worth_a_try(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = CODE.replace("STEP", "2").replace("LOAD", NARROW)
+    said = [" ".join(line.split()) for line in explained(tmp_path, capsys, code)]
+    banks, sectors = (
+        "k.cu:7 reads shared memory in 2 turns",
+        "k.cu:5 reads x in 8 sectors a warp, where 4 hold",
+    )
+    for about, text in (("bank conflicts", banks), ("memory access", sectors)):
+        assert any(line.startswith(f"worth a try {about} {text}") for line in said), said
 
 
 def test_why_it_was_not_looked_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

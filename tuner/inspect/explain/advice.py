@@ -25,8 +25,8 @@ FEW_WARPS = 0.5
 
 
 WASTE = 2.0
-"""How many times the sectors, or the turns of the banks, that its data fill a warp may take: rows that begin anywhere
-take 5 sectors for 4."""
+"""As many times the sectors, or the turns of the banks, that its data fill are worth a try, and more a problem: of rows
+that begin anywhere a warp takes 5 sectors for 4, and of bytes 2 for 1."""
 MOST_PATTERNS = 3
 """Lines that are named, the most wasteful first."""
 
@@ -258,12 +258,15 @@ def _patterns(patterns: Sequence[Pattern]) -> Iterator[Advice]:
     """Say where warps take more sectors, or more turns of the banks, than their data fill."""
     for shared, name in ((False, "memory access"), (True, "bank conflicts")):
         own = [one for one in patterns if one.shared is shared]
-        wasteful = [one for one in own if one.cost > WASTE * one.best]
-        texts = dict.fromkeys(map(_waste, wasteful))  # a line may have several accesses of one pattern
-        yield from (Advice(name, PROBLEM, text) for text in [*texts][:MOST_PATTERNS])
+        wasteful = [
+            one for one in own if one.cost >= WASTE * one.best and (shared or one.cost > one.best + 1)
+        ]
+        # A line may have several accesses of one pattern.
+        texts = {_waste(one): PROBLEM if one.cost > WASTE * one.best else TRY for one in wasteful}
+        yield from (Advice(name, verdict, text) for text, verdict in [*texts.items()][:MOST_PATTERNS])
         if own and not wasteful:
             what = (
-                "no two lanes meet in a bank"
+                "few lanes meet in the same bank"
                 if shared
                 else "warps take few more sectors than their data fill"
             )
