@@ -104,6 +104,7 @@ def test_what_is_right_for_the_usual_inputs_alone_is_found_and_the_content_named
          ("integers of the whole range",)),
         (FLOATS, "sqrt(x * x * x * x)", "y[i] = x[i] * x[i];", ()),
         (FLOATS, "log(abs(x))", "y[i] = logf(fabsf(x[i]));", ("zeros",)),
+        (FLOATS, "def f(x): return np.where(x > 0, x, -np.inf)", "y[i] = x[i] > 0 ? x[i] : -INFINITY;", ()),
         (FLOATS, "exp(3 * x) / (1 + exp(3 * x))", "const float e = expf(3.0f * x[i]); y[i] = e / (1.0f + e);",
          ("a large range of numbers",)),
         (GATHER, "take(x, j)", "y[i] = x[j[i]];", ("integers of the whole range",)),
