@@ -106,6 +106,7 @@ def test_options_have_the_values_of_parameters_and_of_the_gpu(child: CpuChild, t
         "extern __shared__ float __align__(16) a[];",
         "extern __align__(16) __shared__ float a[];",
         "extern __shared__ float a[ ] ;",
+        "extern __attribute__((shared)) float a[];",
         "DYNAMIC float a[];",
         "ROOM(float, a)",
         "extern __shared__ float4 b[]; float* a = reinterpret_cast<float*>(b);",

@@ -200,6 +200,13 @@ def test_structs_by_value_are_what_their_fields_say(
         ("bool t", '{ value = "1", dtype = "bool" }', ""),
         ("uchar4 t", '{ value = "16843009", dtype = "uint32" }', ""),
         ("unsigned short t", '{ value = "n", dtype = "uint16" }', ""),
+        ("Nothing t", '{ value = "0", dtype = "uint8" }', ""),
+        (
+            "const int& t",
+            '"n"',
+            "is a reference; its address would be one of the CPU's: let the kernel take a value",
+        ),
+        ("const Pair& t", '{ fields = ["n", "n"] }', "a struct of 8 bytes, but the parameter is a reference"),
     ],
 )
 def test_what_is_passed_by_value_has_a_remedy(
@@ -211,7 +218,7 @@ def test_what_is_passed_by_value_has_a_remedy(
     members = re.search("{.*}", parameter) or re.search("{.*}", "{ int a; float b; }")
     assert members is not None
     text = code.read_text().replace("int n)", f"int n, {parameter.replace(f'struct {members[0]}', 'Pair')})")
-    code.write_text(f"struct Pair {members[0]};\n{text}")
+    code.write_text(f"struct Nothing {{}};\nstruct Pair {members[0]};\n{text}")
     status, lines = findings(capsys, str(file), "--cc", "90", "--no-cpu")
     assert (status, len(lines)) == ((1, 1) if said else (0, 0)), lines
     assert all(said in line for line in lines)
@@ -239,6 +246,17 @@ def test_integers_that_a_tensor_does_not_have_are_noted(
     notes = json.loads(said_by(capsys, "check", str(file), "--cc", "90", "--no-cpu", "--json").out)["notes"]
     said = f"argument 1 of kind is the tensor x of {dtype}, taken as a pointer to a {taken} integer"
     assert notes == ([said] if taken else [])
+
+
+def test_a_complex_tensor_may_be_taken_as_its_floats(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = written(tmp_path, "complex64", "right")
+    code = file.with_name("right.cu")
+    own = "const input_type* x = reinterpret_cast<const input_type*>(parts);"
+    text = code.read_text().replace("const input_type* x", "const float* parts")
+    code.write_text(text.replace("{\n", f"{{ {own}\n", 1))
+    assert findings(capsys, str(file), "--cc", "90", "--no-cpu") == (0, [])
 
 
 def test_parameters_are_compared_where_a_part_alone_compiles(

@@ -48,6 +48,7 @@ template <class kt_T> struct kt_kind<const kt_T> : kt_kind<kt_T> {};
 template <class kt_T> struct kt_kind<volatile kt_T> : kt_kind<kt_T> {};
 template <class kt_T> struct kt_kind<const volatile kt_T> : kt_kind<kt_T> {};
 template <class kt_T> struct kt_kind<kt_T*> { static constexpr unsigned short kt_of = 3, kt_bytes = sizeof(kt_T*); };
+template <class kt_T> struct kt_kind<kt_T&> { static constexpr unsigned short kt_of = 4, kt_bytes = sizeof(kt_T*); };
 #define KT_KIND(kt_type, kt_number) \\
     template <> struct kt_kind<kt_type> { \\
         static constexpr unsigned short kt_of = kt_number, kt_bytes = sizeof(kt_type); \\
@@ -73,7 +74,7 @@ template <class... kt_T> struct kt_table<void (*)(kt_T...)> {
 };
 extern "C" { __device__ kt_table<decltype(&@ENTRY@)> kt_signature = {}; }
 """
-_KINDS = ("other", "integer", "float", "pointer")
+_KINDS = ("other", "integer", "float", "pointer", "reference")
 _BEGIN = 0x5D1E_96B0_C3A7_F842
 """What the table begins with, as nothing else in a cubin does."""
 
@@ -83,7 +84,7 @@ class Parameter:
     """A parameter of a kernel, as the compiler has it."""
 
     kind: str
-    """``pointer``, ``integer``, ``float``, or ``other``: a class, such as a tensor map or a number of two bytes."""
+    """``pointer``, ``reference``, ``integer``, ``float``, or ``other``: a class, such as a tensor map or a half."""
     size_bytes: int
     target_kind: str = ""
     """Of a pointer: what it points to, likewise; ``other`` for ``void``."""
@@ -95,6 +96,8 @@ class Parameter:
                 return "a pointer to pointers"
             target = f" to {_said(self.target_kind, self.target_bytes)}" if self.target_bytes else ""
             return f"a pointer{target}"
+        if self.kind == "reference":
+            return "a reference"
         return _said(self.kind, self.size_bytes)
 
 
@@ -238,7 +241,7 @@ def _misfit(argument: tuple[str, str, Value], parameter: Parameter, dtypes: dict
         return "" if parameter.kind == "other" else "a table of places"
     size_bytes = size_of(argument)
     if kind == "struct":
-        fits = parameter.kind != "pointer" and parameter.size_bytes == size_bytes
+        fits = parameter.kind not in ("pointer", "reference") and parameter.size_bytes == size_bytes
         return "" if fits else f"a struct of {size_bytes} bytes"
     # The bytes of a number do for any class of as many, such as uchar4.
     kinds = {"float": FLOATS, "integer": WHOLE}
@@ -255,6 +258,8 @@ def _is_cast(parameter: Parameter, dtype: str) -> bool:
 
 def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str) -> str:
     """Return what to do about an argument that does not fit."""
+    if parameter.kind == "reference":
+        return "its address would be one of the CPU's: let the kernel take a value or a pointer"
     if argument[0] == "struct":
         return "correct its members and their dtypes; alignment = 16 is that of a float4 or of alignas(16)"
     if parameter.target_kind == "pointer":
@@ -275,9 +280,9 @@ def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str)
 
 
 def _points_to(parameter: Parameter, dtype: str) -> bool:
-    """Return whether a pointer may be meant for a tensor: one to a float, or to a class of two bytes, is for that."""
+    """Return whether a pointer may be meant for a tensor: one to floats or their pairs, or to a class of two bytes."""
     if parameter.target_kind == "float":
-        return dtype == {4: "float32", 8: "float64"}[parameter.target_bytes]
+        return dtype in {4: ("float32", "complex64"), 8: ("float64", "complex128")}[parameter.target_bytes]
     if parameter.target_kind == "other" and parameter.target_bytes == 2:
         return ITEMSIZE[dtype] == 2
     return True

@@ -42,6 +42,7 @@ def for_host(source: str) -> str:
     Where the code depends on the architecture, the oldest GPU's is taken.
     """
     source = _ARCHITECTURE.sub(_of_the_oldest, code_of(source, lines_stay=True))
+    source = source.replace("__attribute__((shared))", "__shared__")  # what nvcc makes of it
     source = _SHARED.sub(r"\1__shared__ ", _C_VARIABLE.sub("", source))
     return _FUNCTION.sub(_without_ptx, source)
 
