@@ -81,6 +81,8 @@ def factors(count: int, constraint: str, default: int = 1, more: str = "") -> di
         ({"block": '["1", "1", "threads"]'}, {"more than 64 threads in z": 2}),
         ({"shared": "threads * 1024"}, {"more than 232448 bytes of shared memory": 1}),
         ({"grid": '["count // 4096 - threads // 128"]'}, {"a grid of no blocks in x": 2}),
+        ({"grid": '["threads / 128"]'}, {"a fraction of blocks in x": 1}),
+        ({"arguments": '"count", { value = "192 / threads" }'}, {"192 / threads, a fraction for int32": 2}),
         ({"more": 'repeat = { name = "i", count = "1 + 6000 * (threads // 128)" }'}, {"more than 4096 launches": 2}),
         ({"more": 'cluster = [2]\n', "grid": '["count // threads // 16"]'}, {"no multiple of its cluster": 1}),
         (

@@ -54,7 +54,13 @@ def test_numbers_are_those_of_the_dtype(dtype: str, content: Content) -> None:
 
 @pytest.mark.parametrize("content", Content)
 @pytest.mark.parametrize(
-    ("dtype", "between"), [("float32", (2.5, 3.0)), ("int64", (2**53, 2**53 + 3)), ("int8", (-3, 5))]
+    ("dtype", "between"),
+    [
+        ("float32", (2.5, 3.0)),
+        ("int64", (2**53, 2**53 + 3)),
+        ("int8", (-3, 5)),
+        ("uint64", (2**64 - 1, 2**64 - 1)),
+    ],
 )
 def test_no_number_leaves_the_range_that_the_file_gives(
     dtype: str, between: tuple[float, float], content: Content
@@ -146,6 +152,7 @@ def test_a_file_says_between_which_numbers_inputs_are(tmp_path: Any) -> None:
     for dtype, init, said in (
         ("int32", "[1, 0.5]", "tensors: x: init: uniform: 1 to 0.5 is no range of int32"),
         ("uint8", "[0, 256]", "0 to 256 is no range of uint8"),
+        ("uint8", "[-1, -1]", "-1 is no number of uint8; write one of its dtype"),
         ("uint8", "[1]", "uniform has 1 numbers; write init = { uniform = \\[least, largest\\] }"),
         ("uint8", "[0, 'm']", "unknown name 'm'"),
     ):

@@ -226,6 +226,21 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("argument 3", 'give a name, or { value = "3", dtype = "int32" }'),
     ),
     "argument that is a fraction": ('["x", "y",', '["x", 0.5,', ('{ value = "0.5", dtype = "float32" }',)),
+    "init of an output": (
+        'role = "output" }',
+        'role = "output", init = "zeros" }',
+        ("tensors: y", "an output begins as NaN", 'role = "inout"'),
+    ),
+    "scalar of a parameter": (
+        'value = "2.0"',
+        'value = "block_size"',
+        ("scalars", "as an argument of the launch"),
+    ),
+    "struct without members": (
+        '"n", { value',
+        '"n", { fields = [] }, { value',
+        ("fields is empty", '{ value = "0", dtype = "uint8" }'),
+    ),
     "init by a table": (
         '"input" }\ny',
         '"input", init = { value = 0.5 } }\ny',

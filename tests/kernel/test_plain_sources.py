@@ -167,6 +167,30 @@ def test_errors_name_the_macro_on_their_line(tmp_path: Path, capsys: pytest.Capt
     assert "twice.cu:2: " in said.out and "; x is a macro here" in said.out
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            "template <int SCALE> GLOBAL twice ARGUMENTS",
+            "the kernel's template in entry, as NAME<{{ SCALE }}>",
+        ),
+        (
+            "#define MAKE(name, of) GLOBAL name ARGUMENTS\nMAKE(twice, *)\nvoid run() { twice<<<1, 1>>>(0, 0, 0); }",
+            "code of the CPU goes between #ifndef __CUDACC_RTC__",
+        ),
+    ],
+)
+def test_what_does_not_compile_has_a_remedy(
+    source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = source.replace("GLOBAL", "__global__ void").replace(
+        "ARGUMENTS", "(const float* x, float* y, int n) { y[0] = 0; }"
+    )
+    kernel_of(tmp_path, code, "twice")
+    words = ("--no-cpu", "--configurations", "1", "--cc", "90")
+    assert said in said_by(capsys, "check", str(tmp_path / "twice.toml"), *words).out
+
+
 @pytest.mark.parametrize(("other", "said"), [("", False), (OTHERS[-1], True)])
 def test_check_says_where_code_of_the_host_is_left_out(
     other: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

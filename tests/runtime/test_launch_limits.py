@@ -141,8 +141,10 @@ def test_integers_up_to_each_limit(dtype: str, low: int, high: int) -> None:
     for beyond in (low - 1, high + 1):
         with pytest.raises(UnlaunchableError, match=f"{beyond} does not fit {dtype}"):
             fits(beyond, dtype, "n")
-    with pytest.raises(KernelError, match="not a whole number"):
+    with pytest.raises(KernelError, match='not a whole number; give it dtype = "float32", as'):
         fits(0.5, dtype, "n")
+    with pytest.raises(UnlaunchableError, match="2 does not fit bool; it is 0 or 1"):
+        fits(2, "bool", "n")
     assert fits(0.5, "bfloat16", "n") == 0.5
 
 

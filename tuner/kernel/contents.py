@@ -101,7 +101,7 @@ def drawn(
         if tensor.init in FIXED:
             numbers = np.full(count, FIXED[tensor.init])
     elif content is Content.ZEROS or not is_random(tensor):
-        numbers = np.zeros(count, np.int64)
+        numbers = np.zeros(count, DTYPES[tensor.dtype].exact)
     elif is_integer(tensor):
         numbers = _integers(tensor, rng, content, number)
     else:

@@ -83,6 +83,8 @@ def _of_launch(
         ("cluster", "blocks", launch.cluster, CLUSTER_LIMITS),
     ):
         for axis, extent, limit in zip("xyz", extents, limits, strict=False):
+            if _divides(extent.text):
+                yield f"a fraction of {unit} in {axis}", f"({extent.text}) % 1 != 0"
             yield f"a {what} of more than {limit} {unit} in {axis}", f"({extent.text}) > {limit}"
             yield f"a {what} of no {unit} in {axis}", f"({extent.text}) < 1"
     counts = [f"max(1, {loop.count.text})" for loop in launch.repeat if not loop.count.names & launch.varying]
@@ -103,4 +105,11 @@ def _of_launch(
         narrow = DTYPES[argument.dtype].whole and ITEMSIZE[argument.dtype] < 8
         if (argument.value is not None or text in kernel.sizes or whole) and narrow:
             low, high = DTYPES[argument.dtype].limits
+            if _divides(text):
+                yield f"{text}, a fraction for {argument.dtype}", f"({text}) % 1 != 0"
             yield f"{text} beyond {argument.dtype}", f"({text}) > {high} or ({text}) < {low}"
+
+
+def _divides(text: str) -> bool:
+    """Return whether an expression may be a fraction of whole numbers."""
+    return "/" in text.replace("//", "")

@@ -170,13 +170,13 @@ def fits(value: float, dtype: str, what: str) -> float:
         return float(value)
     if isinstance(value, float) and not value.is_integer():
         raise KernelError(
-            f"argument {what} = {value} is not a whole number", f"give it a dtype other than {dtype}"
+            f"argument {what} = {value} is not a whole number",
+            'give it dtype = "float32", as { value = "...", dtype = "float32" } has, or divide by //',
         )
     low, high = DTYPES[dtype].limits
     if not low <= value <= high:
-        raise ArgumentRangeError(
-            f"argument {what} = {value} does not fit {dtype}", 'pass { value = "...", dtype = "int64" }'
-        )
+        remedy = "it is 0 or 1" if dtype == "bool" else 'pass { value = "...", dtype = "int64" }'
+        raise ArgumentRangeError(f"argument {what} = {value} does not fit {dtype}", remedy)
     return int(value)
 
 

@@ -205,8 +205,10 @@ class PlanMaker:
                 "uniform = [least, largest] }, both",
             )
             form = "range = [first, step] }, all" if steps else form
-            what = f"{low} is no number" if low == high else f"{low} to {high} is no range"
-            raise KernelError(f"{where}: {what} of {dtype}", f"write init = {{ {form} numbers of its dtype")
+            if first == second and not steps:
+                raise KernelError(f"{where}: {first} is no number of {dtype}", "write one of its dtype")
+            what = f"{low} to {high} is no range of {dtype}"
+            raise KernelError(f"{where}: {what}", f"write init = {{ {form} numbers of its dtype")
         return (int(first), int(second)) if whole else (first, second)
 
     def _argument(self, argument: ArgumentEntry) -> Argument:

@@ -25,7 +25,7 @@ from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import read_source
 from tuner.kernel.plan import invalid_reason, reference_configuration, reference_launch
 from tuner.kernel.source.declarations import Item, read_declarations
-from tuner.kernel.source.device_part import device_part
+from tuner.kernel.source.device_part import declared_by, device_part
 from tuner.kernel.source.tree import code
 from tuner.kernel.source.types import DTYPE_OF, CType
 from tuner.kernel.spec import KernelSpec
@@ -310,7 +310,7 @@ def _with_remedy(text: str) -> str:
             "if another file declares it, include that"
         )
     if "device-side kernel launch" in text:
-        return f"{text}: NVRTC compiles no kernel that launches kernels"
+        return f"{text}: NVRTC compiles no kernel that launches kernels; code of the CPU goes between {DEVICE_ONLY}"
     missing = _NO_HEADER.match(text)
     if missing is None:
         return text
@@ -339,6 +339,11 @@ def _macro(task: _Task, file: Path, line: int, said: str) -> str:
     ]
     if not names:
         return ""
+    if re.search(r"\btemplate\b", code) and any(
+        "<" not in one.entry and declared_by(read_source(file), one.entry) & {*names} for one in task.launches
+    ):
+        of_template = ", ".join(f"{{{{ {name} }}}}" for name in names)
+        return f"; write the arguments of the kernel's template in entry, as NAME<{of_template}>"
     are = f"{' and '.join(declared or names)} {'is a macro' if len(declared or names) == 1 else 'are macros'} here"
     return f"; {are}, a value that is tuned or chosen: rename it, or name the file .cu.j2, which has no such macros"
 

@@ -289,10 +289,10 @@ def checked(
         ]
         by = f", by the definition {using[0]!r}" if name not in written else ""
         if name in names.parameters and not names.extra:
-            table.fail(
-                f"{key} = {text!r} uses the parameter {name!r}{by}",
-                "what depends on a parameter is scratch of the variant; a second launch makes the output of it",
-            )
+            remedy = "what depends on a parameter is scratch of the variant; a second launch makes the output of it"
+            if key == "value":  # a scalar's
+                remedy = f'pass it as an argument of the launch: {{ value = "{text}", dtype = "..." }}'
+            table.fail(f"{key} = {text!r} uses the parameter {name!r}{by}", remedy)
         choices = usable | (set() if by else names.definitions.keys())
         table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, own_first(choices)))
     for option, used in parsed.element_queries:

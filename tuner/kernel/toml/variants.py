@@ -305,7 +305,9 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
 
 def _struct(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
     fields = tuple(_argument(table, item, names, arguments) for item in table.get("fields", list))
-    if not fields or any(field.map or field.cluster_order or field.one_of or field.when for field in fields):
+    if not fields:
+        table.fail("fields is empty", 'pass a struct without members as { value = "0", dtype = "uint8" }')
+    if any(field.map or field.cluster_order or field.one_of or field.when for field in fields):
         table.fail("fields are the members of a struct", "give names, values or structs, in their order")
     alignment = table.get("alignment", int, 1)
     if alignment not in _ALIGNMENTS:
