@@ -260,6 +260,21 @@ def test_a_python_reference_is_run_and_its_faults_located(
     assert findings(capsys, str(kernel), *FILE_ALONE) == (0, [])
 
 
+def test_a_reference_of_sizes_that_belong_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The problem's own are too many for it, and no list of small ones has such."""
+    edit = Fault("python", TOML, f"numpy = {NUMPY}", 'python = "blend.py:blend"', "", "")
+    large = Fault("sizes", TOML, "rows = 1024, columns = 2048", "rows = 8192, columns = 24576", "", "")
+    kernel = planted(tmp_path, edit, large)
+    code = (
+        "def blend(x, bias, scale):\n    assert x.shape[1] == @ * x.shape[0]\n    return scale * x + bias\n"
+    )
+    for times, found in (("3", 0), ("5", 1)):
+        (tmp_path / "blend.py").write_text(code.replace("@", times))
+        assert findings(capsys, str(kernel), *FILE_ALONE)[0] == found
+
+
 def test_lines_of_every_key_of_built_in_kernels() -> None:
     """A line that is given for a key has the key's name in it."""
     checked = 0
