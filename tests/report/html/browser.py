@@ -16,12 +16,11 @@ if not (CHROMIUM and DRIVER):
     pytest.skip("no chromium or chromedriver", allow_module_level=True)
 
 
-FROZEN = (exceptions.TimeoutException, pytest.importorskip("urllib3.exceptions").ReadTimeoutError)
-"""What a call ends with that Chromium does not answer."""
-
-
 class Browser:
     """A driver whose console is kept. It can be replaced: once in dozens of runs Chromium draws no more frames."""
+
+    FROZEN = (exceptions.TimeoutException, pytest.importorskip("urllib3.exceptions").ReadTimeoutError)
+    """What a call ends with that Chromium does not answer."""
 
     def __init__(self) -> None:
         self._driver = _started()
@@ -39,7 +38,7 @@ class Browser:
     def renew(self) -> None:
         """End a browser that is frozen, and start another."""
         self._driver.service.stop()
-        self._driver = _started()
+        self._driver, self.drawn = _started(), None
 
 
 def _started() -> Any:
