@@ -260,14 +260,13 @@ def test_an_answer_that_was_not_read_is_not_the_next_ones(
     assert "j < 3" in bench.compile(plain(items=3)).sources[0]
 
 
-def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:
+def test_close_is_quick_and_leaves_no_process_and_nobody_waiting(tmp_path: Path) -> None:
     pool = CompilePool(jobs=3)
     slow = Bench(
         tmp_path, pool, "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
     )
     pids = _wait_for_children(slow, 3)
-    for items in (1, 2, 3, 4, 1, 2, 3, 4):
-        pool.submit(slow.request(plain(items=items)))
+    asked = [pool.submit(slow.request(plain(items=items))) for items in (1, 2, 3, 4, 1, 2, 3, 4)]
     time.sleep(0.2)
     began = time.monotonic()
     pool.close()
@@ -277,6 +276,8 @@ def test_close_is_quick_and_leaves_no_process(tmp_path: Path) -> None:
     for thread in pool._threads:
         thread.join(100.0)
         assert not thread.is_alive()
+    asked.append(pool.submit(slow.request(plain())))  # by a thread that does not know yet
+    assert {one.result(100.0).status for one in asked} == {Status.COMPILE_ERROR}
 
 
 def test_equal_sources_come_from_the_cache(tmp_path: Path) -> None:

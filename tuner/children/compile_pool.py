@@ -70,7 +70,7 @@ class CompilePool:
         self._queue: queue.PriorityQueue[_QueuedCompilation] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._children: set[CompileChild] = set()
-        self._closing = False
+        self._closing = self._closed = False
         self._lock = threading.Lock()
         self._threads = [
             threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)
@@ -90,6 +90,8 @@ class CompilePool:
         future: Future[Compilation] = Future()
         rank = AHEAD if ahead else WAITED_FOR
         self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, future))
+        if self._closed:  # another thread may ask, or ask once more, while this is closed
+            self._answer_left()
         return future
 
     def compile(self, request: CompileRequest) -> Compilation:
@@ -97,7 +99,7 @@ class CompilePool:
         return self.submit(request).result()
 
     def close(self) -> None:
-        """Kill the children, finished or not."""
+        """Kill the children, finished or not; what still waits for a compilation gets an answer."""
         self._closing = True
         for number in range(len(self._threads)):
             self._queue.put(_QueuedCompilation(END, number, None, Future()))
@@ -106,15 +108,32 @@ class CompilePool:
                 child.stop()
         for thread in self._threads:
             thread.join(timeout=5)
+        self._closed = True
+        self._answer_left()
         if self.cache is not None:
             CubinCache(self.cache).trim_at_times()
+
+    def _answer_left(self) -> None:
+        """Answer what no compiler will: a thread that waited for it for ever would keep the interpreter from ending."""
+        left: list[_QueuedCompilation] = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                left.append(self._queue.get_nowait())
+        for task in left:
+            if task.request is None:
+                self._queue.put(task)  # a thread may be late
+            elif task.future.set_running_or_notify_cancel():
+                task.future.set_result(Compilation(Status.COMPILE_ERROR, "the compilers were closed"))
 
     def _serve(self) -> None:
         child: CompileChild | None = None
         try:
             with contextlib.suppress(OSError):  # the first task says so
                 child = self._spawn()
-            while (task := self._queue.get()).request is not None and not self._closing:
+            while (task := self._queue.get()).request is not None:
+                if self._closing:
+                    self._queue.put(task)  # what is left is answered in the end
+                    return
                 if not task.future.set_running_or_notify_cancel():
                     continue
                 try:
