@@ -51,7 +51,7 @@ extern "C" __global__ void tile_sums(const int* x, int* y, int n) {
 }
 extern "C" __global__ void tile_scans(const int* x, int* y, int n) {
     HEAD
-    const auto tile = cg::tiled_partition<16>(cg::tiled_partition<32>(block));
+    const cg::thread_block_tile<16> tile = cg::tiled_partition<16>(cg::tiled_partition<32>(block));
     const int before = cg::exclusive_scan(tile, x[i]);
     y[i] = tile.any(before + x[i] != cg::inclusive_scan(tile, x[i], cg::plus<int>())) ? -1 : before + x[i];
 }
@@ -77,6 +77,24 @@ extern "C" __global__ void evens_of_lanes(const int* x, int* y, int n) {
     block.sync();
     y[i] = count;
 }
+__device__ int turned(cg::thread_group group, int* room, int mine) {
+    room[group.thread_rank()] = mine;
+    group.sync();
+    return room[group.size() - 1 - group.thread_rank()];
+}
+extern "C" __global__ void groups_turned(const int* x, int* y, int n) {
+    HEAD
+    __shared__ int all[block_size], parts[block_size];
+    y[i] = turned(block, all, x[i]);
+    y[i] -= turned(cg::tiled_partition(block, 32), parts + block.thread_rank() / 32 * 32, x[i]);
+}
+extern "C" __global__ void warps_turned(const int* x, int* y, int n) {
+    HEAD
+    __shared__ int room[block_size];
+    room[block.thread_rank()] = x[i];
+    cg::sync(cg::tiled_partition<32>(block));
+    y[i] = room[block_size - 1 - block.thread_rank()];
+}
 extern "C" __global__ void grid_turned(const int* x, int* y, int n) {
     const cg::grid_group grid = cg::this_grid();
     const int i = grid.thread_rank();
@@ -97,6 +115,10 @@ def tile_that_stays(x):
     y[:, 0] = y[:, :1].sum(2)
     return y.ravel()
 def evens_of_lanes(x): return np.repeat((x.reshape(-1, 64) % 2 == 0).sum(1), 64)
+def groups_turned(x):
+    x = x.reshape(-1, 2, 32)
+    return (x[:, ::-1, ::-1] - x[:, :, ::-1]).ravel()
+warps_turned = block_turned
 def grid_turned(x): return x
 """
 
@@ -111,11 +133,25 @@ def run(child: CpuChild, name: str, folder: Path, *, cooperative: bool) -> HostR
 
 
 @pytest.mark.parametrize(
-    "name", ["block_turned", "tile_sums", "tile_scans", "tile_that_stays", "evens_of_lanes", "grid_turned"]
+    "name",
+    [
+        "block_turned",
+        "tile_sums",
+        "tile_scans",
+        "tile_that_stays",
+        "evens_of_lanes",
+        "groups_turned",
+        "grid_turned",
+    ],
 )
 def test_groups_meet_and_exchange(child: CpuChild, name: str, tmp_path: Path) -> None:
     answer = run(child, name, tmp_path, cooperative=name == "grid_turned")
     assert not answer.fault and not answer.undecided, answer
+
+
+def test_warps_that_meet_each_for_itself_are_no_block_that_does(child: CpuChild, tmp_path: Path) -> None:
+    answer = run(child, "warps_turned", tmp_path, cooperative=False)
+    assert answer.fault and "is a barrier missing?" in answer.remedy
 
 
 def test_a_grid_meets_in_a_cooperative_launch_alone(child: CpuChild, tmp_path: Path) -> None:

@@ -572,10 +572,13 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t resident) {
         for (auto& thread : block.threads) {
             turn.push_back(thread.get());
         }
+        // One warp may be overtaken by all the others: a barrier of a warp is none of its block.
+        const unsigned int held = random_bits() % (2 * block.alive.size());
         for (unsigned int round = 1 + random_bits() % 8; round > 0; --round) {
             turn.erase(std::remove_if(turn.begin(), turn.end(), [](Thread* t) { return t->done; }), turn.end());
             std::shuffle(turn.begin(), turn.end(), random_bits);
             for (Thread* thread : turn) {
+                if (thread->number / 32 == held) continue;
                 current = thread;
                 threadIdx = thread->index;
                 go_on(thread);

@@ -35,14 +35,15 @@ public:
 };
 inline grid_group this_grid() { return {}; }
 
-// Neighbouring lanes of a warp.
+// Neighbouring lanes of a warp; none stand for the block.
 class thread_group {
 public:
     explicit thread_group(unsigned int lanes) : lanes_(lanes) {}
-    void sync() const { __syncwarp(mask()); }
-    unsigned int size() const { return lanes_; }
-    unsigned int num_threads() const { return lanes_; }
-    unsigned int thread_rank() const { return emulator::lane() % lanes_; }
+    thread_group(thread_block) : lanes_(0) {}
+    void sync() const { lanes_ ? __syncwarp(mask()) : __syncthreads(); }
+    unsigned int size() const { return lanes_ ? lanes_ : thread_block::size(); }
+    unsigned int num_threads() const { return size(); }
+    unsigned int thread_rank() const { return lanes_ ? emulator::lane() % lanes_ : thread_block::thread_rank(); }
     unsigned int meta_group_rank() const { return thread_block::thread_rank() / lanes_; }
     unsigned int meta_group_size() const { return (thread_block::size() + lanes_ - 1) / lanes_; }
     template <typename T>
@@ -78,6 +79,8 @@ class thread_block_tile : public thread_group {
 public:
     static_assert(LANES <= 32, "tiles of several warps");
     thread_block_tile() : thread_group(LANES) {}
+    template <typename Other>
+    thread_block_tile(const thread_block_tile<LANES, Other>&) : thread_block_tile() {}
     static constexpr unsigned int size() { return LANES; }
     static constexpr unsigned int num_threads() { return LANES; }
 };
