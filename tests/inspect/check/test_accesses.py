@@ -186,3 +186,14 @@ def test_functions_of_cuda_that_a_kernel_may_call(child: CpuChild, tmp_path: Pat
     )
     code = CODE.replace(DECLARED, f"{DECLARED}{head}{checks}").replace("y[j] = a[t]", "y[j] = a[t] / right")
     assert said(child, tmp_path, code) == "; "
+
+
+def test_code_for_newer_gpus_is_run_but_for_ptx(
+    child: Child[HostRequest, HostResult], tmp_path: Path
+) -> None:
+    body = "y[j] = a[t]"
+    wholly = f"\n#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 900)\n{body}\n#endif\n"
+    older = f"\n#if __CUDA_ARCH__ < 800\n{body} + 1\n#elif defined(__CUDACC__)\n{body}\n#endif\n"
+    ptx = f'\n#if __CUDA_ARCH__ >= 800\nasm("trap;");\n#else\n{body}\n#endif\n'
+    for code in (wholly, older, ptx):
+        assert said(child, tmp_path, CODE.replace(body, code)) == "; "

@@ -342,6 +342,7 @@ class _Runner:
                 variables=filled,
                 options=options,
                 place=partial(self._place, spec, problem, configuration),
+                cc=self._request.gpu.cc,
             )
             try:
                 kernel = compiled(source)

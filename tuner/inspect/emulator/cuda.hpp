@@ -23,6 +23,11 @@ using ::acosf, ::asinf, ::atan2f, ::atanf, ::cbrtf, ::ceilf, ::copysignf, ::cosf
     ::sinf, ::sqrtf, ::tanf, ::tanhf, ::truncf;
 }  // namespace std
 
+#define __CUDACC__
+#define __CUDACC_RTC__
+#define __CUDACC_VER_MAJOR__ 12
+#define CUDART_VERSION 12000
+#define CUDA_VERSION 12000
 #define __global__
 #define __device__
 #define __host__

@@ -34,7 +34,7 @@ from tuner.core import paths
 from tuner.core.files import make_private, refusal
 from tuner.core.model import digest
 from tuner.inspect.emulator.accesses import Row, Told
-from tuner.inspect.emulator.source import BESIDE, dynamic_names, for_host, macros, shared_places
+from tuner.inspect.emulator.source import BESIDE, PTX, dynamic_names, for_host, macros, shared_places
 from tuner.inspect.emulator.symbols import RENDERED, Symbols
 from tuner.kernel.contents import encoded, from_bits, in_memory
 from tuner.runtime.expressions import round_up
@@ -56,7 +56,6 @@ FLAGS = (
         "-g1",
         "-gdwarf-4",
     ),
-    *("-D__CUDACC_RTC__", "-D__CUDACC_VER_MAJOR__=12", "-DCUDART_VERSION=12000", "-DCUDA_VERSION=12000"),
 )
 UNSEEN = "-fno-sanitize=thread"
 """For what is no kernel: its accesses are not looked at."""
@@ -174,6 +173,7 @@ class HostKernel:
         variables: that :meth:`fill` fills, as C++ has them or mangled.
         options: for NVRTC, of which macros are kept.
         place: name of the file and line that a line of the source comes from, where the source does not say it.
+        cc: compute capability times ten; of code with PTX 75, where there is less of it.
 
     Raises:
         NotForHost: it does not compile.
@@ -189,6 +189,7 @@ class HostKernel:
         variables: Sequence[str] = (),
         options: Sequence[str] = (),
         place: Callable[[int], str] = str,
+        cc: int = 75,
     ) -> None:
         places = "".join(
             f'extern "C" EMULATOR_SEEN void* variable_{number}() {{ return (void*)&({name}); }}\n'
@@ -202,7 +203,8 @@ class HostKernel:
         ]
         before = "".join(f"#include <{name}>\n" for name in ours)
         text = (
-            f'#include "cuda.hpp"\n{before}{BESIDE}{macros(options)}#line 1 "{RENDERED}"\n{for_host(source)}\n'
+            f'#include "cuda.hpp"\n{before}{BESIDE}#define __CUDA_ARCH__ {750 if PTX.search(source) else 10 * cc}\n'
+            f'{macros(options)}#line 1 "{RENDERED}"\n{for_host(source)}\n'
             f'#line 1 "launch"\n{places}'
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
         )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 BESIDE = 'asm(".pushsection .tbss,\\"awT\\",%nobits\\n.zero 16384\\n.popsection");\n'
 """Room beside a library's shared variables, which is before them; in an object behind it."""
+PTX = re.compile(r"\basm\b")
 _COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _ARCHITECTURE = re.compile(
     r"^#if __CUDA_ARCH__ [^\n]*\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL
@@ -39,7 +40,7 @@ def code_of(source: str, *, lines_stay: bool = False) -> str:
 def for_host(source: str) -> str:
     """Return a source whose functions that hold PTX call their stand-ins in ``cuda.hpp``; lines stay where they are.
 
-    Where the code depends on the architecture, the oldest GPU's is taken.
+    Where PTX depends on the architecture, the oldest GPU's code is taken.
     """
     source = _ARCHITECTURE.sub(_of_the_oldest, code_of(source, lines_stay=True))
     source = source.replace("__attribute__((shared))", "__shared__")  # what nvcc makes of it
@@ -48,6 +49,8 @@ def for_host(source: str) -> str:
 
 
 def _of_the_oldest(code: re.Match[str]) -> str:
+    if not PTX.search(code[1]):
+        return code[0]
     kept = code[2] or ""
     before = code[0][: code.start(2) - code.start()].count("\n") if kept else 0
     return "\n" * before + kept + "\n" * (code[0].count("\n") - before - kept.count("\n"))
@@ -55,7 +58,7 @@ def _of_the_oldest(code: re.Match[str]) -> str:
 
 def _without_ptx(function: re.Match[str]) -> str:
     body = function["short"] or function["long"]
-    if not re.search(r"\basm\b", body):
+    if not PTX.search(body):
         return function[0]
     names = _NAME.findall(function["parameters"])
     given = function["given"] or ""
