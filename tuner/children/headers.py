@@ -93,6 +93,7 @@ _OF_LIBCUXX = {
     **dict.fromkeys(("complex", "real", "imag", "conj", "norm", "arg", "polar"), "complex"),
     **dict.fromkeys(("optional", "nullopt"), "optional"),
     **dict.fromkeys(("bit_cast", "popcount", "countl_zero", "countr_zero", "has_single_bit"), "bit"),
+    **dict.fromkeys(("integral", "floating_point", "same_as", "convertible_to"), "concepts"),
     **dict.fromkeys(
         ("modulus", "negate", "bit_and", "bit_or", "bit_xor", "logical_and", "logical_or"), "functional"
     ),
@@ -101,6 +102,8 @@ _OF_LIBCUXX = {
     ),
 }
 """Names of ``std`` that libcu++ has, and the header: these take a second to compile."""
+_OLD_OF_CUB = {"Sum": "std::plus", "Max": "maximum", "Min": "minimum"}
+"""Operations that CUB had up to CUDA 12, and libcu++'s."""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _TOKEN = re.compile(r"\w+|::|\S")
 _DEFINES = re.compile(r"(?:-D|--?define-macro)[= ]?(\w+)(?:=(.*))?", re.DOTALL)
@@ -285,6 +288,10 @@ def _names_given(code: str, macros: Mapping[str, str], of_libcuxx: Sequence[str]
         types = [name for name in sorted(of_std & used) if _declarations()[name].startswith("typedef")]
         own = [*(f"::{name}" for name in types), *(f"::cuda::std::{name}" for name in of_libcuxx)]
         given += "".join(f"namespace std {{ using {name}; }}\n" for name in own)
+    if old := sorted(set(re.findall(r"\bcub :: (Sum|Max|Min)\b", code))):
+        own = [f"using {name} = ::cuda::{_OLD_OF_CUB[name]}<>;" for name in old]
+        text = f"#if CCCL_MAJOR_VERSION >= 3\nnamespace cub {{ {' '.join(own)} }}\n#endif\n"
+        given += f"#include <cuda/functional>\n{text}"
     return given
 
 

@@ -188,9 +188,7 @@ def test_functions_of_cuda_that_a_kernel_may_call(child: CpuChild, tmp_path: Pat
     assert said(child, tmp_path, code) == "; "
 
 
-def test_code_for_newer_gpus_is_run_but_for_ptx(
-    child: Child[HostRequest, HostResult], tmp_path: Path
-) -> None:
+def test_code_for_newer_gpus_is_run_but_for_ptx(child: CpuChild, tmp_path: Path) -> None:
     body = "y[j] = a[t]"
     wholly = f"\n#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 900)\n{body}\n#endif\n"
     older = f"\n#if __CUDA_ARCH__ < 800\n{body} + 1\n#elif defined(__CUDACC__)\n{body}\n#endif\n"

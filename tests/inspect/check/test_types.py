@@ -316,10 +316,32 @@ def test_other_dtypes_and_options_are_run_too(capsys: pytest.CaptureFixture[str]
     assert ", turned=no runs on the CPU" in findings(capsys, str(file), "--cc", "90")[1][0]
 
 
-def test_types_of_torch_are_none_for_a_kernel(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    file = written(tmp_path, "float32", "right")
-    code = file.with_name("right.cu")
-    accessor = code.read_text().replace("const input_type* x", "torch::PackedTensorAccessor32<float, 1> x")
-    code.write_text(f"#include <torch/extension.h>\n{accessor}")
-    _, (line,) = findings(capsys, str(file), "--cc", "90", "--no-cpu")
-    assert "right.cu:2: " in line and "let it take pointers, sizes and CUDA's types" in line
+@pytest.mark.parametrize(
+    ("file", "before", "of_x", "said"),
+    [
+        (
+            "right.cu:2: ",
+            "#include <torch/extension.h>\n",
+            "torch::PackedTensorAccessor32<float, 1>",
+            "let it take pointers, sizes and CUDA's types",
+        ),
+        ("right.cu:1: ", "", "const __nv_bfloat16*", "is undefined; include cuda_bf16.h"),
+        (
+            "thrust/swap.h:1: ",
+            '#include "thrust/swap.h"\n',
+            "const float*",
+            "of Thrust NVRTC compiles pair.h",
+        ),
+    ],
+    ids=["torch", "bfloat16", "thrust"],
+)
+def test_what_a_source_lacks_or_cannot_have_has_a_remedy(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, file: str, before: str, of_x: str, said: str
+) -> None:
+    kernel = written(tmp_path, "float32", "right")
+    code = kernel.with_name("right.cu")
+    (tmp_path / "thrust").mkdir()
+    (tmp_path / "thrust" / "swap.h").write_text("std::nowhere x;\n")
+    code.write_text(before + code.read_text().replace("const input_type*", of_x))
+    _, (line,) = findings(capsys, str(kernel), "--cc", "90", "--no-cpu")
+    assert file in line and said in line

@@ -36,21 +36,34 @@ from tuner.runtime.launches import Launch
 
 _COMPILER_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?:catastrophic )?error: (?P<text>.*)")
 _TEMPLATE_ERROR = re.compile(r"(?P<file>[^\s:][^:]*):(?P<line>\d+): (?P<text>.*)")
-_NO_HEADER = re.compile(r'cannot open source file "(?P<name>[^"]+)"')
-_CUDAS_HEADERS = (
-    "cub/",
-    "cublas",
-    "cuda",
-    "cufft",
-    "curand",
-    "cooperative_groups",
-    "crt/",
-    "mma.h",
-    "nv/",
-    "thrust/",
-)
-"""Beginnings of their names."""
 DEVICE_ONLY = "#ifndef __CUDACC_RTC__ and #endif"
+_REMEDIES = (
+    (
+        r'(?:identifier ")?(texture|surface)"? is (?:undefined|not a template)',
+        ": CUDA has no {} references any more; let the kernel read by a pointer, const T*",
+    ),
+    (r'identifier "(?:__)?half2?" is undefined', "; include cuda_fp16.h"),
+    (r'identifier "__nv_bfloat\w+" is undefined', "; include cuda_bf16.h"),
+    (r'identifier "__nv_fp8\w+" is undefined', "; include cuda_fp8.h"),
+    (
+        r'identifier "\w+" is undefined',
+        "; if it is a value to tune, add it to parameters; if it is the problem's, to options, or pass it; "
+        "if another file declares it, include that",
+    ),
+    (
+        ".*device-side kernel launch",
+        f": NVRTC compiles no kernel that launches kernels; code of the CPU goes between {DEVICE_ONLY}",
+    ),
+    (
+        r'cannot open source file "(?:cub/|cublas|cuda|cufft|curand|cooperative_groups|crt/|mma\.h|nv/|thrust/)',
+        "; it comes with a CUDA toolkit: set CUDA_HOME (tune doctor says which headers are found)",
+    ),
+    (
+        "cannot open source file",
+        f"; name its folder in [compile] include; a header that only code of the CPU needs goes between {DEVICE_ONLY}",
+    ),
+)
+"""Messages of the compiler, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -291,7 +304,9 @@ def _location(
         if match := pattern.match(line):
             file = _file(kernel, launch, match["file"])
             if file is not None:
-                text = _with_remedy(match["text"]) + _macro(task, file, int(match["line"]), match["text"])
+                text = _with_remedy(match["text"], str(file)) + _macro(
+                    task, file, int(match["line"]), match["text"]
+                )
                 return file, int(match["line"]), text
             text = (
                 f"line {match['line']} of the rendered {launch.template.name}: {_with_remedy(match['text'])}"
@@ -300,28 +315,12 @@ def _location(
     return report.file, report.lines.line(key), compilation.error.removeprefix("error: ")
 
 
-def _with_remedy(text: str) -> str:
-    """Return a compiler's message, with what to do about a header that is not there."""
-    if reference := re.match(r'(?:identifier ")?(texture|surface)"? is (?:undefined|not a template)', text):
-        return f"{text}: CUDA has no {reference[1]} references any more; let the kernel read by a pointer, const T*"
-    if re.match(r'identifier "\w+" is undefined', text):
-        return (
-            f"{text}; if it is a value to tune, add it to parameters; if it is the problem's, to options, or pass it; "
-            "if another file declares it, include that"
-        )
-    if "device-side kernel launch" in text:
-        return f"{text}: NVRTC compiles no kernel that launches kernels; code of the CPU goes between {DEVICE_ONLY}"
-    missing = _NO_HEADER.match(text)
-    if missing is None:
-        return text
-    if missing["name"].startswith(_CUDAS_HEADERS):
-        return (
-            f"{text}; it comes with a CUDA toolkit: set CUDA_HOME (tune doctor says which headers are found)"
-        )
-    return (
-        f"{text}; name its folder in [compile] include; a header that only code of the CPU needs goes between "
-        f"{DEVICE_ONLY}"
-    )
+def _with_remedy(text: str, file: str = "") -> str:
+    """Return a compiler's message of a file, with what to do about it."""
+    if "/thrust/" in file:
+        return f"{text}; of Thrust NVRTC compiles pair.h, tuple.h, functional.h and complex.h: a kernel can use these"
+    found = ((match, remedy) for said, remedy in _REMEDIES if (match := re.match(said, text)))
+    return next((text + remedy.format(*match.groups()) for match, remedy in found), text)
 
 
 def _macro(task: _Task, file: Path, line: int, said: str) -> str:
