@@ -128,7 +128,8 @@ def test_cuda_s_headers_compile_beside_macros_that_are_names_in_them() -> None:
     __shared__ typename Sum::TempStorage memory;
     auto warp = cooperative_groups::tiled_partition<32>(cooperative_groups::this_thread_block());
     const float sum = Sum(memory).Reduce(x[threadIdx.x], cub::Max());
-    if (warp.thread_rank() == 0 && std::same_as<int, decltype(n)>) x[0] = sum + std::pair<int, float>(1, FLT_MAX).second;
+    static_assert(std::same_as<int, decltype(n)>);
+    if (warp.thread_rank() == 0) x[0] = sum + std::pair<int, float>(1, FLT_MAX).second;
     """
     includes = "#include <cub/cub.cuh>\n#include <utility>\n#include <cooperative_groups.h>\n"
     source = "#define threads 128\n#define rank 3\n#define ITEMS_PER_THREAD 2\n" + includes + KERNEL % body

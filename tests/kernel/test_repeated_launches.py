@@ -145,6 +145,10 @@ def test_there_may_be_so_many_and_no_more(tmp_path: Path) -> None:
         launches(nothing, passes=2**62)
     with pytest.raises(KernelError, match="there is no launch for"):
         launches(nothing, passes=3)
+    halves = read_kernel(written(tmp_path, ('count = "passes"', 'count = "passes / 2"')))
+    with pytest.raises(KernelError, match=r"= 1.5") as caught:
+        launches(halves, passes=3)
+    assert "ceil_div(..., 1) rounds up" in caught.value.remedy
 
 
 @pytest.mark.parametrize(

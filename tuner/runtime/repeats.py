@@ -77,6 +77,7 @@ def _count(loop: RepeatEntry, names: Names) -> int:
     if isinstance(value, str) or value != int(value) or value < 0:
         where, text = loop.count.where or f"repeat {loop.name}", loop.count.text
         raise KernelError(
-            f"{where}: {text + ' = ' if text else ''}{value!r}", "a count is a whole number from 0"
+            f"{where}: {text + ' = ' if text else ''}{value!r}",
+            "a count is a whole number from 0; ceil_div(..., 1) rounds up",
         )
     return int(value)

@@ -112,7 +112,10 @@ def test_a_size_that_the_source_fixes_is_free_under_its_name(
     text = path.read_text().replace("40960", "81920000").replace('"y", "n"', '"y"')
     path.write_text(text)
     said = said_by(capsys, "check", str(path), *ALONE)
-    assert "a size of the name LENGTH takes the place of the source's number" in said.err
+    remedy = "a size of the name LENGTH takes the place of the source's number"
+    assert remedy in said.err
+    path.write_text(text.replace("== 81920000", "> 0"))
+    assert remedy in said_by(capsys, "check", str(path), *ALONE).out
     path.write_text(re.sub(r"\bn\b", "LENGTH", text.replace("== 81920000", "> 0")))
     said = said_by(capsys, "check", str(path), *ALONE)
     assert said.code == 0 and "shifted.cu: the problem's LENGTH takes the place of its own number" in said.err

@@ -95,7 +95,8 @@ def check_on_host(
         sizes: list[int] = []
         try:
             for run, outcome in zip(runs, children.ask_all(runs, report.observer), strict=True):
-                _report(run, outcome, report, reported, _whole(kernel))
+                fixed = _fixed(kernel, run.request.configuration)
+                _report(run, outcome, report, reported, _whole(kernel), fixed)
                 left_out |= outcome.left_out
                 report.on_host |= run.request.configuration is not None and bool(outcome.right)
                 sizes += filter(None, [len(outcome.right)])
@@ -208,16 +209,21 @@ def _no_run(kernel: KernelSpec, subject: Subject) -> str:
     gpu, configuration = subject.gpus[0], subject.configurations[0]
     problem = tile_edge_problems(subject.problem, configuration)[-1]
     why = invalid_reason(kernel, problem, gpu, configuration) or "too much work for a CPU"
-    sizes = {str(size) for size in kernel.sizes.values()}
-    fixed = [
+    fixed = _fixed(kernel, configuration)
+    return f"no small problem is valid for it; {problem.sizes_text}, for one: {why}{fixed}"
+
+
+def _fixed(kernel: KernelSpec, configuration: Configuration | None) -> str:
+    """Return what to do where a configuration's source has a problem's size as a number, by another name."""
+    sizes = {str(size) for size in kernel.sizes.values() if size > 1}
+    names = (
         name
-        for launch in subject.variant.launches
+        for launch in (kernel.variants[configuration.variant].launches if configuration else ())
         for text in (code_files(kernel, launch.template) or {}).values()
         for name, value in number_defines([r"\w+"]).findall(text)
         if value.strip("()uUlL \t") in sizes and name not in kernel.sizes
-    ]
-    remedy = f"; a size of the name {fixed[0]} takes the place of the source's number" if fixed else ""
-    return f"no small problem is valid for it; {problem.sizes_text}, for one: {why}{remedy}"
+    )
+    return next((f"; a size of the name {name} takes the place of the source's number" for name in names), "")
 
 
 def _is_small(
@@ -258,7 +264,12 @@ EXCLUDE = "guard it, or exclude such sizes by a constraint of the variant"
 
 
 def _report(
-    run: Run, outcome: Outcome, report: Report, reported: set[Key], whole: Sequence[str] = ()
+    run: Run,
+    outcome: Outcome,
+    report: Report,
+    reported: set[Key],
+    whole: Sequence[str] = (),
+    fixed: str = "",
 ) -> None:
     """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
     if outcome.note and (*run.key, "note") not in reported:
@@ -272,7 +283,7 @@ def _report(
         remedy = (
             f'if {index} has indices, say of what: init = {{ uniform = [0, "SIZE - 1"] }}'
             if index
-            else EXCLUDE
+            else EXCLUDE + fixed
         )
         report.error(TunerError(fault.problem, remedy) if accessed else fault, run.key)
         reported.add(run.key)
