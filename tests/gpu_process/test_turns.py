@@ -57,7 +57,7 @@ def test_a_link_is_not_followed(lock: Path, tmp_path: Path) -> None:
     assert private.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
 def test_what_is_no_file_is_named(lock: Path, kind: str) -> None:
     """To open a pipe is to wait for what never comes."""
