@@ -221,7 +221,7 @@ def test_compilers_that_cannot_be_started(
         raise refusal
 
     if missing == "thread":  # the one that reads what a compiler prints
-        monkeypatch.setattr(processes, "threading", SimpleNamespace(Thread=refuse, Event=threading.Event))
+        monkeypatch.setattr(processes, "threading", SimpleNamespace(Thread=refuse, Lock=threading.Lock))
     elif missing == "memory":
         monkeypatch.setattr("tuner.children.compile_pool.Child.send", refuse)
     else:

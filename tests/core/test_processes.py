@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -203,6 +204,22 @@ def test_how_it_died_is_known_to_a_process_that_stood_still(
     child.kill()
 
 
+def test_why_it_died_does_not_wait_for_the_thread_that_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(threading.Thread):
+        def start(self) -> None:
+            pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "threading", SimpleNamespace(Thread=Late, Lock=threading.Lock))
+        child = child_of(tmp_path, monkeypatch, "raise SystemExit('the disk is on fire')")
+    with pytest.raises(ChildDied, match="exit status 1: the disk is on fire"):
+        child.receive(100.0)
+    child.kill()
+    os.close(child._printed._reading)
+
+
 def test_what_it_said_before_it_died_is_read_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = child_of(
         tmp_path,
@@ -214,7 +231,7 @@ def test_what_it_said_before_it_died_is_read_first(tmp_path: Path, monkeypatch: 
         os._exit(3)
         """,
     )
-    time.sleep(0.3)
+    assert gone(child.pid)
     assert child.receive(100.0) == {"word": 1}
     assert child.receive(100.0) == {"word": 2}
     with pytest.raises(ChildDied, match="exit status 3"):

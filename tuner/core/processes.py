@@ -59,8 +59,8 @@ class _Printed:
         self._reading, self.writing = os.pipe()
         with contextlib.suppress(OSError):  # the user has too many pipes
             fcntl.fcntl(self._reading, _F_SETPIPE_SZ, PIECE_BYTES)
-        self._end = b""
-        self._ended = threading.Event()
+        os.set_blocking(self._reading, False)
+        self._end, self._lock = b"", threading.Lock()
         try:
             threading.Thread(target=self._read, daemon=True).start()
         except RuntimeError as error:  # as after ulimit -u
@@ -68,16 +68,30 @@ class _Printed:
 
     def _read(self) -> None:
         most = fcntl.fcntl(self._reading, _F_GETPIPE_SZ)
-        while piece := os.read(self._reading, most):
-            self._end = (self._end + piece)[-LAST_BYTES:]
-            if len(piece) < most // 2:
+        there, size = select.poll(), -1
+        there.register(self._reading, select.POLLIN)
+        while size:
+            there.poll()
+            size = self._take()
+            if size < most // 2:
                 time.sleep(GATHER_S)
-        os.close(self._reading)
-        self._ended.set()
+        with self._lock:
+            os.close(self._reading)
+            self._reading = -1
+
+    def _take(self) -> int:
+        """Return how many bytes were read, which is all that a pipe holds: 0 at its end, -1 if there are none now."""
+        with self._lock:
+            try:
+                piece = os.read(self._reading, PIECE_BYTES)
+            except OSError:
+                return -1
+            self._end = (self._end + piece)[-LAST_BYTES:]
+            return len(piece)
 
     def last_line(self) -> str:
         """Return the last line, behind a colon; empty if nothing was printed."""
-        self._ended.wait(10 * GATHER_S)  # what the child has started may hold its end of the pipe
+        self._take()  # the thread that reads may not have had its turn
         lines = self._end.decode(errors="replace").strip().splitlines()
         return f": {lines[-1][:300]}" if lines else ""
 
