@@ -20,7 +20,7 @@ from tests.faults.processes import gone
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.limits import LEAST_BYTES, Slots, memory_limit
-from tuner.core import processes
+from tuner.core import printed
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
@@ -221,7 +221,7 @@ def test_compilers_that_cannot_be_started(
         raise refusal
 
     if missing == "thread":  # the one that reads what a compiler prints
-        monkeypatch.setattr(processes, "threading", SimpleNamespace(Thread=refuse, Lock=threading.Lock))
+        monkeypatch.setattr(printed, "threading", SimpleNamespace(Thread=refuse, Lock=threading.Lock))
     elif missing == "memory":
         monkeypatch.setattr("tuner.children.compile_pool.Child.send", refuse)
     else:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -204,22 +203,6 @@ def test_how_it_died_is_known_to_a_process_that_stood_still(
     child.kill()
 
 
-def test_why_it_died_does_not_wait_for_the_thread_that_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Late(threading.Thread):
-        def start(self) -> None:
-            pass
-
-    with monkeypatch.context() as patch:
-        patch.setattr(processes, "threading", SimpleNamespace(Thread=Late, Lock=threading.Lock))
-        child = child_of(tmp_path, monkeypatch, "raise SystemExit('the disk is on fire')")
-    with pytest.raises(ChildDied, match="exit status 1: the disk is on fire"):
-        child.receive(100.0)
-    child.kill()
-    os.close(child._printed._reading)
-
-
 def test_what_it_said_before_it_died_is_read_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     child = child_of(
         tmp_path,
@@ -379,41 +362,6 @@ for megabytes in (128, 512):
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["fits", "refused"]
-
-
-def test_what_a_child_prints_is_read_in_pieces_and_its_end_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By Python, unbuffered as containers have it, as bytes, by the system's call, and by one that it leaves behind."""
-    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
-    monkeypatch.setenv(NO_FORK, "1")
-    child = child_of(
-        tmp_path,
-        monkeypatch,
-        """
-        import os, resource, subprocess, sys
-        pipe = ParentPipe(ANYTHING)
-        for i in range(200_000):
-            print("line", i)
-            print("line", i, file=sys.stderr)
-        sys.stdout.buffer.write(bytes(range(256)) * 100_000)
-        for _ in range(1000):
-            os.write(1, b"word")
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        pipe.send({"cpu_s": used.ru_utime + used.ru_stime})
-        left = subprocess.Popen(["sleep", "60"], start_new_session=True)
-        pipe.send({"left": left.pid})
-        print("the end")
-        sys.exit(3)
-        """,
-    )
-    used, left = child.receive(100.0), child.receive(100.0)
-    assert used is not None and used["cpu_s"] < 10.0
-    with pytest.raises(ChildDied, match=r"^exit status 3: the end$"):
-        child.receive(100.0)
-    child.kill()
-    assert left is not None
-    os.kill(left["left"], signal.SIGKILL)
 
 
 def test_a_limit_within_a_limit_leaves_the_outer_one() -> None:

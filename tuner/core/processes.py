@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
-import fcntl
 import os
 import resource
 import select
@@ -26,12 +24,8 @@ from typing import IO, Generic
 import msgspec
 
 from tuner.core.messages import MAX_MESSAGE_BYTES, Channel, Reply, Request
+from tuner.core.printed import PIECE_BYTES, Printed
 
-LAST_BYTES, PIECE_BYTES = 4096, 1 << 20
-"""What is kept of what a child prints, and what it may print before it is read."""
-GATHER_S = 0.01
-"""A line a system call would keep the reader as busy as the writer."""
-_F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032
 EXIT_S = 2.0
 """How long a child that has closed its pipe may take to end by itself."""
 _PR_SET_PDEATHSIG = 1
@@ -52,50 +46,6 @@ ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 while they wait: on a host with 16 cores and an H200 a list of six problems took 77 s with them, and 72 s without."""
 
 
-class _Printed:
-    """What a child, and those that it starts, print: read in large pieces, of which the end is kept."""
-
-    def __init__(self) -> None:
-        self._reading, self.writing = os.pipe()
-        with contextlib.suppress(OSError):  # the user has too many pipes
-            fcntl.fcntl(self._reading, _F_SETPIPE_SZ, PIECE_BYTES)
-        os.set_blocking(self._reading, False)
-        self._end, self._lock = b"", threading.Lock()
-        try:
-            threading.Thread(target=self._read, daemon=True).start()
-        except RuntimeError as error:  # as after ulimit -u
-            raise OSError(errno.EAGAIN, str(error)) from None
-
-    def _read(self) -> None:
-        most = fcntl.fcntl(self._reading, _F_GETPIPE_SZ)
-        there, size = select.poll(), -1
-        there.register(self._reading, select.POLLIN)
-        while size:
-            there.poll()
-            size = self._take()
-            if size < most // 2:
-                time.sleep(GATHER_S)
-        with self._lock:
-            os.close(self._reading)
-            self._reading = -1
-
-    def _take(self) -> int:
-        """Return how many bytes were read, which is all that a pipe holds: 0 at its end, -1 if there are none now."""
-        with self._lock:
-            try:
-                piece = os.read(self._reading, PIECE_BYTES)
-            except OSError:
-                return -1
-            self._end = (self._end + piece)[-LAST_BYTES:]
-            return len(piece)
-
-    def last_line(self) -> str:
-        """Return the last line, behind a colon; empty if nothing was printed."""
-        self._take()  # the thread that reads may not have had its turn
-        lines = self._end.decode(errors="replace").strip().splitlines()
-        return f": {lines[-1][:300]}" if lines else ""
-
-
 class Child(Generic[Request, Reply]):
     """A Python module running in a process of its own.
 
@@ -112,7 +62,7 @@ class Child(Generic[Request, Reply]):
         self._channel = channel
         self.most_bytes = MAX_MESSAGE_BYTES
         """Of a message that it may send."""
-        self._printed = _Printed()
+        self._printed = Printed()
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-m", module, *arguments],
