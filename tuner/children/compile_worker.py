@@ -137,7 +137,7 @@ class Compiler:
                     f"{int(too_much[1], 16)} bytes of static shared memory, of at most {int(too_much[2], 16)}; more "
                     "is possible as dynamic shared memory (extern __shared__, and shared_bytes in the launch)"
                 )
-        except (KernelError, CompileError) as failure:
+        except TunerError as failure:
             status, error = Status.COMPILE_ERROR, str(failure)
         except MemoryError:
             status, error = Status.COMPILE_OOM, "out of memory while rendering or compiling"

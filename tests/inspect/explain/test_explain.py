@@ -172,6 +172,14 @@ def test_a_template_that_does_not_render_is_one_line(tmp_path: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_more_launches_than_there_may_be_are_one_line(tmp_path: Path) -> None:
+    path = write_kernel(tmp_path / "k")
+    repeat = 'repeat = { name = "turn", count = "5000" }\n'
+    path.write_text(path.read_text().replace("entry =", f"{repeat}entry ="))
+    with pytest.raises(TunerError, match="does not compile: its launches repeat more than 4096 times"):
+        run(str(path))
+
+
 def test_a_compiler_that_hangs_or_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = scale_kernel(tmp_path / "k")
     monkeypatch.setattr(code, "DEADLINE_S", 0.0)
