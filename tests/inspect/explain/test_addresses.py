@@ -17,6 +17,7 @@ tensors.x = { shape = ["n", 2], dtype = "input" }
 tensors.y = { shape = ["n"], dtype = "input", role = "output" }
 reference = { numpy = "x[:, 0] + x[:, 1]" }
 variants.v.parameters.block_size = { values = [128] }
+variants.v.constraints."a GPU of many SMs" = "sm_count > 3"
 [[variants.v.launches]]
 template = "k.cu"
 entry = "k"

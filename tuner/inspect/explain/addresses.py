@@ -26,9 +26,10 @@ def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...],
         What the warps of each launch ask of memory, and the size, or why it was not run.
     """
     kernel, problem, configuration = chosen.kernel, chosen.problem, chosen.configuration
-    gpu = replace(chosen.gpu, sm_count=FEW_SMS)
-    around, whole = problems_on_host(kernel, problem, gpu, configuration)
-    small = whole + around
+    for gpu in (replace(chosen.gpu, sm_count=FEW_SMS), chosen.gpu):
+        around, whole = problems_on_host(kernel, problem, gpu, configuration)
+        if small := whole + around:
+            break
     if COMPILER is None or not small:
         return (), f"not examined: {'no small problem is valid for it' if COMPILER else 'there is no g++'}"
     largest = max(small, key=elements_of)
