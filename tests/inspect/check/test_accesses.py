@@ -177,14 +177,19 @@ def test_functions_of_cuda_that_a_kernel_may_call(child: CpuChild, tmp_path: Pat
         "__umul24(3, 5)": "15",
         "__mul64hi(-1, 1)": "-1",
         "__match_any_sync(0xffffffff, threadIdx.x % 16)": "0x10001 << threadIdx.x % 16",
+        "__match_all_sync(0xffffffff, 3, &one)": "0xffffffff",
+        "__match_all_sync(0xffffffff, threadIdx.x, &none)": "0",
+        "__reduce_and_sync(0xffffffff, 6 | threadIdx.x) & 7": "6",
+        "__reduce_or_sync(0xffffffff, threadIdx.x % 3)": "3",
+        "__reduce_xor_sync(0xffffffff, 1)": "0",
         "atomicAdd_block(&places[0], 0)": "0",
         "umin(3, 4) + umax(3, 4)": "7",
     }
     checks = "".join(f"if ({one} != {value}) right = 0;\n" for one, value in right.items())
-    head = (
-        "    __shared__ int places[1]; places[0] = 0; __syncthreads(); if (n < 0) __trap(); int right = 1;\n"
+    head = "    __shared__ int places[1]; places[0] = 0; __syncthreads(); if (n < 0) __trap();"
+    code = CODE.replace(DECLARED, f"{DECLARED}{head} int right = 1, one, none;\n{checks}").replace(
+        "y[j] = a[t]", "y[j] = a[t] / right"
     )
-    code = CODE.replace(DECLARED, f"{DECLARED}{head}{checks}").replace("y[j] = a[t]", "y[j] = a[t] / right")
     assert said(child, tmp_path, code) == "; "
 
 

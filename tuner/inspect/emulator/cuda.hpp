@@ -75,7 +75,9 @@ EMULATOR_VECTORS(ulonglong, unsigned long long, 16, 16)
 EMULATOR_VECTORS(float, float, 8, 16)
 EMULATOR_VECTORS(double, double, 16, 16)
 struct dim3 {
-    unsigned int x = 1, y = 1, z = 1;
+    unsigned int x, y, z;
+    constexpr dim3(unsigned int x = 1, unsigned int y = 1, unsigned int z = 1) : x(x), y(y), z(z) {}
+    operator uint3() const { return {x, y, z}; }
 };
 struct half_t;
 struct bf16_t;

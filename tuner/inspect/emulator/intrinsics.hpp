@@ -60,18 +60,17 @@ T emulator_reduced(unsigned int mask, T mine, T (*combine)(T, T)) {
     __syncwarp(mask);
     return all;
 }
-template <typename T>
-T __reduce_add_sync(unsigned int mask, T mine) {
-    return emulator_reduced<T>(mask, mine, [](T a, T b) { return a + b; });
-}
-template <typename T>
-T __reduce_max_sync(unsigned int mask, T mine) {
-    return emulator_reduced<T>(mask, mine, [](T a, T b) { return a < b ? b : a; });
-}
-template <typename T>
-T __reduce_min_sync(unsigned int mask, T mine) {
-    return emulator_reduced<T>(mask, mine, [](T a, T b) { return b < a ? b : a; });
-}
+#define EMULATOR_REDUCE(name, expression)                                                    \
+    template <typename T>                                                                    \
+    T __reduce_##name##_sync(unsigned int mask, T mine) {                                    \
+        return emulator_reduced<T>(mask, mine, [](T a, T b) { return T(expression); });      \
+    }
+EMULATOR_REDUCE(add, a + b)
+EMULATOR_REDUCE(max, a < b ? b : a)
+EMULATOR_REDUCE(min, b < a ? b : a)
+EMULATOR_REDUCE(and, a & b)
+EMULATOR_REDUCE(or, a | b)
+EMULATOR_REDUCE(xor, a ^ b)
 template <typename T>
 unsigned int __match_any_sync(unsigned int mask, T mine) {
     emulator::show(&mine, sizeof(mine), mask);
@@ -83,6 +82,12 @@ unsigned int __match_any_sync(unsigned int mask, T mine) {
     }
     __syncwarp(mask);
     return equal;
+}
+template <typename T>
+unsigned int __match_all_sync(unsigned int mask, T mine, int* all) {
+    const unsigned int equal = __match_any_sync(mask, mine);
+    *all = equal == (emulator::lanes_alive() & mask);
+    return *all ? equal : 0;
 }
 inline int __syncthreads_or(int holds) { return __syncthreads_count(holds) != 0; }
 inline int __syncthreads_and(int holds) { return __syncthreads_count(!holds) == 0; }
@@ -142,6 +147,7 @@ using std::abs;
 using std::isfinite;
 using std::isinf;
 using std::isnan;
+using std::signbit;
 
 inline unsigned int __float_as_uint(float x) { return emulator::bits_as<unsigned int>(x); }
 inline int __float_as_int(float x) { return emulator::bits_as<int>(x); }
