@@ -177,13 +177,14 @@ def test_a_kernel_that_synchronises_its_grid_is_launched_cooperatively(
         capsys,
         """\
 #include <cooperative_groups.h>
+using namespace cooperative_groups;
 __global__ void twice(const float* x, float* w, float* y, int n) {
-    auto grid = cooperative_groups::this_grid();
+    grid_group grid = this_grid();
     for (int i = grid.thread_rank(); i < n; i += grid.size()) w[i] = x[i];
     grid.sync();
     for (int i = grid.thread_rank(); i < n; i += grid.size()) y[i] = 2 * w[n - 1 - i];
 }
 """,
     )
-    assert launch(data)["cooperative"] is True
+    assert launch(data)["cooperative"] is True and "options" not in data["problem"]
     assert (launch(data)["grid"], launch(data)["block"]) == (["sm_count"], ["block_size"])
