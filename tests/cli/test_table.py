@@ -22,6 +22,11 @@ Show = Callable[..., Said]
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "tuning.db"
+
+
+@pytest.fixture
 def add(path: Path) -> Add:
     """Return what adds a run whose winner is the configuration of a number, with a race of others."""
     count = 0
