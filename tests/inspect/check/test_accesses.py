@@ -64,6 +64,10 @@ def said(child: CpuChild, folder: Path, code: str, text: str = KERNEL) -> str:
         ("    __syncthreads();\n", "", "a in shared memory"),
         ("TURN - t] = i", "TURN + t] = i", "outside dynamic shared memory: byte "),
         ("n ? x", "n && t != 5 ? x", "y[5] is 0, expected"),
+        ("if (j < n) y[j] =", "if (j >= n) return; y[j] = 0 * __shfl_up_sync(~0u, a[t], 1) +",
+         "y[39] is nan, expected"),
+        ("if (j < n) y[j] =", "if (j >= n) return; y[j] = 0 * __shfl_up_sync(~0u, a[t], 1) +",
+         "; a lane reads what one shows that has ended, or that the mask leaves out"),
         ("y[j] = a", "y[j] += a", "] before anything is written there: outputs hold NaN"),
     ],
 )  # fmt: skip

@@ -183,6 +183,8 @@ def test_functions_of_cuda_are_there_on_the_cpu(tmp_path: Path) -> None:
         "make_ulong4(1, 2, 3, 4).w": 4, "CUDART_VERSION >= 9000": 1, "__CUDACC_VER_MAJOR__ >= 9": 1,
         "__fma_rn(2.0, 3.0, 4.0)": 10, "__dsqrt_rn(9.0)": 3, "__float2uint_rn(2.5f)": 2,
         "signbit(-1.0f)": 1, "dim3(1, 2).y": 2, "uint3(blockDim).x": 1,
+        "__float2uint_rz(-1.5f)": 0, "__float2int_rn(3e9f)": 2**31 - 1, "__double2ll_rd(-1e30)": -(2**63),
+        "__float2int_rz(NAN)": 0, "__double2int_rz(NAN)": -(2**31),
     }  # fmt: skip
     lines = "".join(f"y[{number}] = {text};\n" for number, text in enumerate(right))
     first = "#define block_size 256\n#include <random>\n#include <iostream>\n"  # <random> has the name, too

@@ -179,11 +179,9 @@ class _Runner:
     def _cause(self, data: HostData) -> str:
         """Return what the last run has read before anything was written there, and what to do; empty if nothing."""
         cause, name = self._unset.unset() if self._unset is not None else ("", "")
-        if not cause:
-            return ""
-        if any(tensor.name == name and tensor.role == "output" for tensor in data.tensors):
-            return f"{cause}: {UNWRITTEN}"
-        return f"{cause}: " + ("write it before" if name else "is a barrier missing?")
+        output = any(tensor.name == name and tensor.role == "output" for tensor in data.tensors)
+        remedy = UNWRITTEN if output else "write it before" if name else "is a barrier missing?"
+        return f"{cause}: {remedy}" if cause and "a lane" not in cause else cause
 
     def _with_further_contents(self, data: HostData, configuration: Configuration) -> HostResult:
         """Run a configuration on other contents of the inputs, up to the first with which it is wrong."""

@@ -33,7 +33,7 @@ class _Seen(ctypes.Structure):
     ]  # fmt: skip
 
 
-DYNAMIC, STATIC = -2, -1
+NOWHERE, DYNAMIC, STATIC = -3, -2, -1
 """Instead of an array's number, as in ``machine.cpp``: dynamic and static shared memory."""
 ACCESS = np.dtype(
     [
@@ -128,6 +128,8 @@ class Told:
     def unset(self) -> tuple[str, str]:
         """Return where it has first read what nothing had written, if that is known, and an array's name."""
         access = self.seen.unset
+        if access.array == NOWHERE:
+            return "a lane reads what one shows that has ended, or that the mask leaves out", ""
         where = self._where(access)
         name, what = "", "shared memory"
         if access.array >= 0:

@@ -117,6 +117,7 @@ void sync_grid();
 // Shows the warp what this lane has; until the next __syncwarp, `seen` gives what another lane has shown.
 void show(const void* mine, std::size_t bytes, unsigned int mask = ~0u);
 const void* seen(unsigned int lane);
+bool shows(unsigned int lane, unsigned int mask);
 unsigned int lane();
 unsigned int lanes_alive();
 

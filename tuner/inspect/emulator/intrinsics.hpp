@@ -8,8 +8,10 @@ template <typename T>
 T emulator_lane(unsigned int mask, T mine, int lane, int width, bool inside) {
     emulator::show(&mine, sizeof(T), mask);
     const int first = static_cast<int>(emulator::lane()) & ~(width - 1);
-    if (inside) {
+    if (inside && emulator::shows(first + lane, mask)) {
         std::memcpy(&mine, emulator::seen(first + lane), sizeof(T));
+    } else if (inside) {
+        std::memset(static_cast<void*>(&mine), 0xff, sizeof(T));  // anything on a GPU; NaN here, and -1
     }
     __syncwarp(mask);
     return mine;
@@ -242,11 +244,21 @@ inline int __mulhi(int a, int b) { return static_cast<int>(static_cast<long long
 inline unsigned int __umulhi(unsigned int a, unsigned int b) {
     return static_cast<unsigned int>(static_cast<unsigned long long>(a) * b >> 32);
 }
-#define EMULATOR_TO_INTEGER(name, from, to)                                                   \
-    inline to __##name##_rn(from x) { return static_cast<to>(std::nearbyint(double(x))); }    \
-    inline to __##name##_rz(from x) { return static_cast<to>(std::trunc(double(x))); }        \
-    inline to __##name##_rd(from x) { return static_cast<to>(std::floor(double(x))); }        \
-    inline to __##name##_ru(from x) { return static_cast<to>(std::ceil(double(x))); }
+template <typename T>
+T emulator_integer(double whole, bool narrow) {  // the nearest there is; of NaN zero, or only the highest bit
+    using Limits = std::numeric_limits<T>;
+    if (whole != whole) {
+        return narrow ? 0 : static_cast<T>(1ull << (8 * sizeof(T) - 1));
+    }
+    return whole <= double(Limits::min()) ? Limits::min() : whole >= double(Limits::max()) ? Limits::max() : static_cast<T>(whole);
+}
+#define EMULATOR_ROUNDED(name, function, from, to) \
+    inline to __##name(from x) { return emulator_integer<to>(std::function(double(x)), sizeof(from) + sizeof(to) == 8); }
+#define EMULATOR_TO_INTEGER(name, from, to)           \
+    EMULATOR_ROUNDED(name##_rn, nearbyint, from, to)  \
+    EMULATOR_ROUNDED(name##_rz, trunc, from, to)      \
+    EMULATOR_ROUNDED(name##_rd, floor, from, to)      \
+    EMULATOR_ROUNDED(name##_ru, ceil, from, to)
 EMULATOR_TO_INTEGER(float2int, float, int)
 EMULATOR_TO_INTEGER(float2uint, float, unsigned int)
 EMULATOR_TO_INTEGER(float2ll, float, long long)

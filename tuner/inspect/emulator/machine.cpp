@@ -730,6 +730,13 @@ void emulator::show(const void* mine, std::size_t bytes, unsigned int mask) {
     __syncwarp(mask);
 }
 
+bool emulator::shows(unsigned int lane, unsigned int mask) {
+    const bool does = (lanes_alive() & mask) >> lane & 1;
+    if (!does && seen_here->unset.line == 0) {
+        seen_here->unset = {0, 1, 0, NOWHERE, 0, 0};
+    }
+    return does;
+}
 const void* emulator::seen(unsigned int lane) { return current->block->lanes[current->number / 32 * 32 + lane].bytes; }
 
 void emulator::wait_copies(unsigned int newest) { current->copies.finish_all_but(newest); }
