@@ -68,6 +68,7 @@ OF_THE_FILE = [
     Fault("a text as constraint", TOML, '"width <= columns"', "\"'yes'\"", "a block is at most as", "yes"),
     Fault("a constant constraint", TOML, '"width <= columns"', '"2"', "a block is at most as", "2"),
     Fault("0/0", TOML, 'value = "1.5"', 'value = "0/0"', "0/0", "division|zero"),
+    Fault("an infinite scalar", TOML, 'value = "1.5"', 'value = "10**39"', "10**39", "infinite as float32"),
     Fault("axis=5", TOML, NUMPY, '"scale * x + sum(bias, axis=5)"', "axis=5", "axis"),
     Fault("no reference", TOML, "[reference.cuda]", "[extra]", "[extra]", "extra"),
     Fault("shapes that do not fit", TOML, NUMPY, '"scale * x + transpose(x)"', "transpose", "reference"),

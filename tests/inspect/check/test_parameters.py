@@ -88,6 +88,7 @@ WRONG = {
     "a block after #undef": (
         {"before": "#undef block\n#define block 128\n"}, "twice.cu:1: block is undefined here",
     ),
+    "a dtype": ({"before": "#define input_type double\n"}, "twice.cu:1: input_type is defined again"),
     "an option": ({"options": '"-Dfactor=2"'}, "twice.toml:8: options define factor"),
     "no option": ({"options": '"-Ufactor"'}, "twice.toml:8: options define factor"),
     "a local variable": (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterable, Mapping
 from contextlib import closing, nullcontext
@@ -110,7 +111,7 @@ def check_values(kernel: KernelSpec, checks: Checks, report: Report) -> bool:
     fit = True
     gpu = checks.gpus[0]
     for key, problem in problems(kernel).items():
-        for check in (tensors_of, scalars_of, _check_work, _check_reference):
+        for check in (tensors_of, _check_scalars, _check_work, _check_reference):
             try:
                 check(kernel, problem, gpu)
             except GivenError as error:
@@ -120,6 +121,13 @@ def check_values(kernel: KernelSpec, checks: Checks, report: Report) -> bool:
                 report.error(error, ("reference", "reduction") if check is _check_reference else key)
                 fit = fit and not (check is tensors_of and problem == kernel.problem())
     return fit
+
+
+def _check_scalars(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
+    for name, (dtype, value) in scalars_of(kernel, problem, gpu).items():
+        if value in (math.inf, -math.inf):
+            where = kernel.scalars[name].value.where
+            raise TunerError(f"{where}: {name} is infinite as {dtype}", "give it a dtype that holds it")
 
 
 def _check_work(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:

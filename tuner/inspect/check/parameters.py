@@ -19,7 +19,7 @@ from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.subjects import Subject, alternatives, problems
-from tuner.inspect.check.uses import code_files
+from tuner.inspect.check.uses import code_files, defined_again
 from tuner.kernel.options import written_options
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
@@ -276,12 +276,8 @@ def _warned(files: Files, said: tuple[str, int] | None, name: str) -> Found | No
     for file, text in files.items():
         line = "".join(text.split("\n")[number - 1 : number])
         if file.name == Path(said_of).name and re.search(rf"define\s+{name}\b", line):
-            return file, number, *_defined_again(name)
+            return file, number, *defined_again(name)
     return None
-
-
-def _defined_again(name: str) -> tuple[str, str]:
-    return f"{name} is defined again", f"write #ifndef {name} ... #endif around it"
 
 
 def _override(files: Files, name: str, *, reached: bool) -> Found | None:
@@ -297,7 +293,7 @@ def _override(files: Files, name: str, *, reached: bool) -> Found | None:
             if undefined.match(line):
                 return file, number, f"{name} is undefined {lost}", take
             if again is not None and number == again.line and "{{" not in line:
-                return file, number, *_defined_again(name)
+                return file, number, *defined_again(name)
             if declared.match(line) and not reached:
                 return file, number, f"{name} is declared {lost}", take
     asked = re.compile(rf"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined[ (]+){name}\b", re.MULTILINE)

@@ -11,7 +11,8 @@ from tuner.inspect.check.findings import Report
 from tuner.inspect.emulator.source import code_of
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.options import written_options
-from tuner.kernel.render import replaced_defines
+from tuner.kernel.render import CUDA_HEADER_TYPES, replaced_defines
+from tuner.kernel.source.preprocessor import preprocessed
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.runtime.launches import OUTPUTS
@@ -31,6 +32,7 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
             if names := replaced_defines(kernel, template):
                 sizes = ", ".join(names)
                 report.note(f"{template.name}: the problem's {sizes} takes the place of its own number")
+            _check_defines(kernel, template, report)
     for tensor in kernel.tensors.values():
         if tensor.role not in OUTPUTS and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
@@ -54,6 +56,24 @@ def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], re
         if scratch.name not in given:
             problem = f"scratch {scratch.name} is passed to no launch"
             report.add((*key, "scratch", scratch.name), problem, "pass it, or leave it out")
+
+
+def _check_defines(kernel: KernelSpec, template: Path, report: Report) -> None:
+    """Report macros of dtype roles and options that a plain source defines again, but for the only type there is."""
+    own = dict.fromkeys(kernel.options, "") | {
+        f"{role}_type": CUDA_HEADER_TYPES.get(dtype, "") if isinstance(dtype, str) else ""
+        for role, dtype in kernel.dtypes.items()
+    }
+    parameters = [name for variant in kernel.variants.values() for name in variant.parameters]
+    for file, text in (code_files(kernel, template) or {}).items():
+        for name, macro in preprocessed(text, {*own, *parameters}).macros.items():
+            if macro.value != own.get(name, macro.value):
+                report.at(file, macro.line, *defined_again(name))
+
+
+def defined_again(name: str) -> tuple[str, str]:
+    """Return what is wrong with a definition of the tuner's own macro, and what to do."""
+    return f"{name} is defined again", f"write #ifndef {name} ... #endif around it"
 
 
 def _given(variant: VariantSpec) -> set[str]:
