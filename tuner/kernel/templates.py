@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import jinja2
 import msgspec
 from jinja2 import nodes
+from jinja2.filters import sync_do_join as do_join
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -68,7 +69,7 @@ def _of_element(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 class _Sandbox(ImmutableSandboxedEnvironment):
     """Jinja's sandbox, in which repeating and powers stay within the length of a source, also in constants."""
 
-    intercepted_binops = frozenset(("*", "**"))
+    intercepted_binops = frozenset(("*", "**", "%"))
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Return what an operator gives.
@@ -76,6 +77,8 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         Raises:
             TemplateRuntimeError: that is too long.
         """
+        if operator == "%" and isinstance(left, str):
+            right = tuple(map(_printed, right)) if isinstance(right, tuple) else _printed(right)
         length = 0
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
             length = left.bit_length() * right
@@ -89,6 +92,13 @@ class _Sandbox(ImmutableSandboxedEnvironment):
                 f"the limit of {operator} is {MAX_SOURCE_BYTES} characters or bits"
             )
         return super().call_binop(context, operator, left, right)
+
+    def call(self, context: Context, function: Any, /, *arguments: Any, **named: Any) -> Any:
+        """Return what a call gives; of a method of a text, such as ``format``, as :func:`_printed`."""
+        if isinstance(getattr(getattr(function, "__wrapped__", function), "__self__", None), str):
+            arguments = tuple(map(_printed, arguments))
+            named = {name: _printed(value) for name, value in named.items()}
+        return super().call(context, function, *arguments, **named)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
         """Parse a text; beyond :data:`MAX_DEPTH` Python takes minutes to refuse what Jinja makes of it."""
@@ -106,9 +116,29 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return tree
 
 
+class _Boolean(int):
+    """A boolean in a text: true and false are those of C++."""
+
+    def __str__(self) -> str:
+        return "true" if self else "false"
+
+    __repr__ = __str__
+
+
 def _printed(value: Any) -> Any:
-    """Return what a value prints as: true and false are those of C++."""
-    return str(value).lower() if isinstance(value, bool) else value
+    """Return what stands for a value in a text."""
+    return _Boolean(value) if isinstance(value, bool) else value
+
+
+def _format(text: str, *values: Any, **named: Any) -> str:
+    """Return what the filter of that name does."""
+    return text % ({name: _printed(value) for name, value in named.items()} or tuple(map(_printed, values)))
+
+
+@jinja2.pass_eval_context
+def _join(context: nodes.EvalContext, values: Iterable[Any], *arguments: Any, **named: Any) -> Any:
+    """Return what the filter of that name does."""
+    return do_join(context, map(_printed, values), *arguments, **named)
 
 
 @functools.lru_cache(maxsize=16)
@@ -125,7 +155,7 @@ def environment_of(folder: Path, marked: bool = False) -> jinja2.Environment:
         auto_reload=not _READ_ONCE.is_set(),
         extensions=[LineMarks] if marked else [],
     )
-    environment.filters["string"] = lambda value: str(_printed(value))
+    environment.filters |= {"string": lambda value: str(_printed(value)), "format": _format, "join": _join}
     environment.filters["c_type"] = _lookup(C_TYPES, "c_type")
     environment.filters["itemsize"] = _lookup(ITEMSIZE, "itemsize")
     for function in (cuda, cuda_double, cuda_magnitude, uses, operations):
