@@ -175,6 +175,18 @@ def test_a_compiler_that_is_killed_has_a_second_try(tmp_path: Path, monkeypatch:
         HostKernel("", "one", tmp_path / "wrong")
 
 
+def test_without_a_compiler_that_works_the_rest_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full() -> Path:
+        raise NotForHost("k.cpp:1: fatal error:\n  No space left on device")
+
+    monkeypatch.setattr(host, "machine", full)
+    said = said_by(capsys, "check", str(planted(tmp_path)), "--configurations", "1", "--cc", "80", "-j", "1")
+    assert said.code == 0, said.out + said.err
+    assert "nothing was run on the CPU: k.cpp:1: fatal error: No space left on device\n" in said.err
+
+
 def test_functions_of_cuda_are_there_on_the_cpu(tmp_path: Path) -> None:
     if COMPILER is None:
         pytest.skip("no g++")

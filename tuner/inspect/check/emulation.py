@@ -13,12 +13,11 @@ from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.check.findings import Report
-from tuner.inspect.check.host_children import HostChildren, Outcome, Run, elements_of
+from tuner.inspect.check.host_children import HostChildren, Outcome, Run, elements_of, unavailable
 from tuner.inspect.check.host_worker import LENGTHS, HostRequest
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.check.uses import code_files
-from tuner.inspect.emulator.host import COMPILER, machine
 from tuner.kernel.contents import RANDOM, Content, is_random
 from tuner.kernel.edge_sizes import admitted_problems, halved, tile_edge_problems, whole_problems
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
@@ -73,11 +72,10 @@ def check_on_host(
     kernel: KernelSpec, chosen: Sequence[Subject], gpu: Gpu, children: HostChildren, report: Report
 ) -> None:
     """Report what goes wrong where kernels run on the CPU: wrong results, accesses beside arrays, endless waits."""
-    if COMPILER is None:
-        report.note("nothing was run on the CPU: there is no g++")
+    if why := unavailable():
+        report.note(f"nothing was run on the CPU: {why}")
         return
     with temporary_folder() as folder:
-        machine()  # or each child would build it
         runs = [*_reference_runs(kernel, gpu, folder)]
         for subject in chosen:
             own = list(_runs(kernel, subject, folder / subject.variant.name))

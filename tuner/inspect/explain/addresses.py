@@ -8,10 +8,16 @@ from dataclasses import replace
 from tuner.core.files import temporary_folder
 from tuner.core.processes import ChildDied
 from tuner.inspect.check.emulation import FEW_SMS, problems_on_host
-from tuner.inspect.check.host_children import DEADLINE_S, GIVEN_UP, HostChildren, elements_of, reason_of
+from tuner.inspect.check.host_children import (
+    DEADLINE_S,
+    GIVEN_UP,
+    HostChildren,
+    elements_of,
+    reason_of,
+    unavailable,
+)
 from tuner.inspect.check.host_worker import HostRequest
 from tuner.inspect.emulator.accesses import Pattern
-from tuner.inspect.emulator.host import COMPILER, machine
 from tuner.report.configurations import ChosenConfiguration
 from tuner.report.tables import counted
 
@@ -30,11 +36,10 @@ def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...],
         around, whole = problems_on_host(kernel, problem, gpu, configuration)
         if small := whole + around:
             break
-    if COMPILER is None or not small:
-        return (), f"not examined: {'no small problem is valid for it' if COMPILER else 'there is no g++'}"
+    if why := "no small problem is valid for it" if not small else unavailable():
+        return (), f"not examined: {why}"
     largest = max(small, key=elements_of)
     with temporary_folder() as folder, closing(HostChildren(1)) as children:
-        machine()
         child = children.take()
         try:
             child.send(
