@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from wsgiref.util import setup_testing_defaults
 
 import optuna
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.formats.foreign_files import cache, written
@@ -150,6 +152,19 @@ def test_a_study_may_have_any_name(name: str, tune: Tune, ours: Path, tmp_path: 
     assert status == 1 and "exists already" in err
     status, _, err = tune("export", "--replayed", "--format", "optuna", "--out", "/proc/x.db")
     assert (status, err.count("\n")) == (1, 1) and "name another file with -o" in err
+
+
+def test_a_study_that_does_not_fit_on_the_disk_replaces_nothing(
+    tune: Tune, ours: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OperationalError("CREATE TABLE", (), sqlite3.OperationalError("database or disk is full"))
+
+    (tmp_path / "study.db").write_text("mine")
+    monkeypatch.setattr(optuna_storage, "RDBStorage", full)
+    said = tune("export", "--replayed", "--format", "optuna", "--out", "study.db", "--force")
+    assert said == (1, "", "tune: study.db: database or disk is full; name another file with -o\n")
+    assert (tmp_path / "study.db").read_text() == "mine"
 
 
 def test_a_study_that_optuna_opens(tune: Tune, ours: Path, tmp_path: Path) -> None:

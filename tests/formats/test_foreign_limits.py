@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -168,6 +169,15 @@ def test_compact_json_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps(cache(), separators=(",", ":")))
     assert len(read_results(path).rows) == 3
+
+
+def test_a_pipe_is_refused_for_a_file_is_read_twice(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.json")
+    held = os.open(tmp_path / "pipe.json", os.O_RDWR)  # or who opens it would wait
+    os.write(held, json.dumps(cache()).encode())
+    with pytest.raises(RecordingError, match="no plain file"):
+        read_results(tmp_path / "pipe.json")
+    os.close(held)
 
 
 def test_of_three_kinds_of_results_that_are_left_out_all_are_named(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 
 def read_beginning(path: Path, size_bytes: int) -> bytes:
@@ -29,14 +30,25 @@ def read_at_most(path: Path, most_bytes: int, *, pipes: bool = False) -> bytes:
     Raises:
         OSError: it cannot be read, is larger, or is a folder, a device or a pipe.
     """
-    with path.open("rb") if pipes else open(path, "rb", opener=_without_waiting) as file:
-        status = os.fstat(file.fileno())
-        if not (pipes or stat.S_ISREG(status.st_mode)):
-            raise OSError(errno.EINVAL, "it is no plain file", str(path))
-        data = file.read(most_bytes + 1) if status.st_size <= most_bytes else b""
-    if status.st_size > most_bytes or len(data) > most_bytes:
+    with path.open("rb") if pipes else plain_file(path) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        data = file.read(most_bytes + 1) if size_bytes <= most_bytes else b""
+    if size_bytes > most_bytes or len(data) > most_bytes:
         raise OSError(errno.EFBIG, f"it has more than {most_bytes >> 20} MiB", str(path))
     return data
+
+
+def plain_file(path: Path) -> BinaryIO:
+    """Return a file, opened, of which nothing is waited for.
+
+    Raises:
+        OSError: it cannot be read, or is a folder, a device or a pipe.
+    """
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return file
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from tuner.core.errors import DatabaseError, RecordingError
 from tuner.core.files import whole_file
 from tuner.core.model import ascii_json
+from tuner.core.reading import plain_file
 
 GZIP = b"\x1f\x8b"
 """Begins a compressed file."""
@@ -30,7 +31,7 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
     """Yield the content of a file in pieces of at most 1 MiB, unpacked if it is gzip; nothing of it is kept.
 
     Args:
-        path: of a file, a pipe or a device.
+        path: of a plain file.
         most_bytes: that it may hold.
         again: what to do about a damaged one.
 
@@ -40,7 +41,7 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
     """
     size_bytes = 0
     try:
-        with path.open("rb") as file:
+        with plain_file(path) as file:
             for piece in _pieces(file):
                 if not size_bytes and piece.startswith(GZIP):
                     raise RecordingError(f"{path}: compressed twice", "decompress it once")

@@ -91,8 +91,8 @@ def read_results(path: Path) -> ForeignRecording:
         return results
     if is_t1(file.head):
         raise RecordingError(f"{path}: a T1 file has no results", "name it with --space")
-    if file.head.get("format") == FORMAT:
-        kernel = _plain(str(file.head.get("kernel")))
+    if file.head.get("format") == FORMAT and "kernel" in file.head:
+        kernel = _plain(str(file.head["kernel"]))
         raise RecordingError(
             f"{path}: a recording of this tool", f"replay it: tune {kernel} --device replay:{path}"
         )

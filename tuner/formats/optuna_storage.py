@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,14 @@ from urllib.parse import quote
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
+from tuner.core.errors import DatabaseError
 from tuner.database.records import StoredTrial
 from tuner.formats.files import new_file
 from tuner.formats.results import Results
@@ -45,7 +49,7 @@ def write_study(
     """
     run = results.run
     name = f"{run.problem} on {run.gpu.name}"
-    with new_file(path, force=force) as partial, warnings.catch_warnings():
+    with new_file(path, force=force) as partial, _said(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about experimental parts of Optuna
         partial.touch()  # where that is not allowed, the error is the system's and not a library's
         storage = _storage(partial, journal=path.suffix in JOURNALS)
@@ -62,6 +66,16 @@ def write_study(
             storage.remove_session()
             storage.engine.dispose()
     return name
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    """Say in a line what SQLite says of a study that it cannot write."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+        raise DatabaseError(f"{path}: {getattr(cause, 'orig', cause)}", "name another file with -o") from None
 
 
 def _storage(path: Path, *, journal: bool) -> BaseStorage:
