@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import shutil
 import subprocess
@@ -83,6 +84,8 @@ def test_a_bundle_is_replaced_as_a_whole_and_nothing_else_is(
     assert contents(output) == before
     run("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS", cwd=output)
     assert_refused(bundled(capsys, database, tmp_path / "none" / "out"), 1, "is no folder")
+    with contextlib.chdir(output / "runtime"):  # it would be gone
+        assert_refused(bundled(capsys, database, Path(".."), "--force"), 1, ".. is where you are")
     (tmp_path / "link").symlink_to(output)
     assert_refused(bundled(capsys, database, tmp_path / "link", "--force"), 1, "is no folder")
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []

@@ -156,6 +156,8 @@ def refuse_target(folder: Path, *, force: bool) -> None:
         return
     if not stat.S_ISDIR(folder.lstat().st_mode):
         raise BundleError(f"{folder} is no folder", "name a new folder with -o")
+    if Path.cwd().is_relative_to(folder.resolve()):
+        raise BundleError(f"{folder} is where you are, and would be replaced", "name a new folder with -o")
     if any(folder.iterdir()) and not _is_bundle(folder):
         raise BundleError(f"{folder} holds something else than a bundle", "name a new folder with -o")
     if not force:

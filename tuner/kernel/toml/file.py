@@ -194,7 +194,9 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
             remedy = "write true or false"
         elif re.search(r"\{\s*(#.*)?\Z|,\s*\}", line):
             remedy = "a table in { } stands on one line, without a comma behind its last entry"
-        raise KernelError(f"{path}: not valid TOML: {error}", remedy) from None
+        raise KernelError(
+            f"{path}: not valid TOML: {str(error).partition('; use sys.')[0]}", remedy
+        ) from None
 
 
 BY_NAME = ("parameters", "scratch", "constraints", "pruning")
