@@ -14,6 +14,8 @@ import pytest
 from tests.faults.command_line import Fake, assert_no_process_left, trials_in
 from tests.faults.containers import permitted
 from tests.faults.kernels import write_kernel
+from tests.faults.killing import marked
+from tests.faults.processes import command_of
 from tests.stored import make_run, make_trial
 from tuner.core.errors import DatabaseError
 from tuner.database.database import Database
@@ -41,7 +43,13 @@ def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, datab
     command = ("--kernel", str(kernel), "--trials", "30")
     ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.05)
     ours.wait_for_trials(database, 3)
+    workers = [pid for pid in marked(ours.mark) if "fake_worker" in command_of(pid)]
+    for pid in workers:  # it goes on once the other has been refused
+        os.kill(pid, signal.SIGSTOP)
     said = resumed(tmp_path, *command).ends()
+    for pid in workers:
+        os.kill(pid, signal.SIGCONT)
+    assert workers
     assert said.code == 1
     assert "still going in process" in said.err
     assert "of host ours" in said.err
@@ -56,8 +64,8 @@ def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, datab
 def test_another_container_goes_on_with_what_was_killed(tmp_path: Path, database: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     command = ("--kernel", str(kernel), "--trials", "16")
-    ours = Fake(tmp_path, *command, first=entering("ours"))
-    ours.wait_for_trials(database, 3)
+    ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.3)
+    ours.wait_for_trials(database, 1)
     ours.process.send_signal(signal.SIGKILL)
     ours.process.wait()
     assert_no_process_left(ours.mark)

@@ -14,6 +14,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+def command_of(pid: int) -> str:
+    """Return a process's command line; nothing of one that has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
 def gone(*pids: int, within_s: float = 100.0) -> bool:
     """Wait for processes to end."""
     deadline = time.monotonic() + within_s

@@ -16,6 +16,7 @@ pytest.importorskip("cryptography")
 
 from click.testing import CliRunner
 
+from tests.faults.processes import command_of
 from tuner.children.measuring import GpuList
 from tuner.cli.commands.cluster import cluster as command
 from tuner.core.errors import TunerError
@@ -48,12 +49,6 @@ def children(pid: int) -> list[int]:
             if int(stat.read_text().rpartition(")")[2].split()[1]) == pid:
                 below += [int(stat.parent.name), *children(int(stat.parent.name))]
     return below
-
-
-def command_of(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""
 
 
 class Host:

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.fleet.hosts import TWO, Host, Proxy, call, children, command_of, free_port
+from tests.fleet.hosts import TWO, Host, Proxy, call, children, free_port
 
 pytest.importorskip("distributed")
 pytest.importorskip("cryptography")
@@ -25,7 +25,7 @@ pytest.importorskip("cryptography")
 from click.testing import CliRunner
 from msgspec import structs
 
-from tests.faults.processes import gone
+from tests.faults.processes import command_of, gone
 from tests.fleets import OPENER, RECORDING, Seen, jobs, sound
 from tuner.children.measuring import GpuList
 from tuner.cli import fleet
