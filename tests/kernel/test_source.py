@@ -100,7 +100,11 @@ def test_kernels_are_found_whatever_stands_around_them() -> None:
     assert {name for name, kernel in found.items() if kernel.extern_c} == {"bounded", "plain_c", "by_macro"}
     assert found["bounded"].launch_bounds == ("BLOCK * 2", "2")
     assert found["bounded"].parameters == ()
-    assert found["generic"].template == (("typename", "T"), ("int", "N"), ("class", "U"))
+    assert found["generic"].template == (
+        ("typename", "T", ""),
+        ("int", "N", "4"),
+        ("class", "U", "Pair<int, 3>"),
+    )
     assert source.kernel("inner") is found["solver::inner"]
     plain = [(one.names, one.node.start_point[0] + 1) for one in source.items if one.plain_function]
     assert plain == [({"main"}, 28)]

@@ -85,7 +85,7 @@ class Call:
         Raises:
             UsageError: it has some of them, and nothing says the others.
         """
-        entry, names = self.entry or kernel.name, [name for _, name in kernel.template]
+        entry, names = self.entry or kernel.name, [name for _, name, _ in kernel.template]
         left = [name for name in names if name not in self.params]
         if names and "<" not in entry and not left:
             entry += f"<{', '.join(names)}>"

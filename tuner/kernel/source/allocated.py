@@ -44,7 +44,7 @@ def with_allocations(
             continue
         note = f"the shape: the source allocates {whole} elements"
         of_sizes = [not names.sizes.keys().isdisjoint(re.findall(r"\w+", text)) for text in (own, whole)]
-        if of_sizes != [True, False]:
+        if of_sizes != [True, False] or tensor.note.startswith("the shape"):
             role = ("inout", "zeros") if tensor.role == "output" and more > 0 else (tensor.role, tensor.init)
             tensor = replace(tensor, shape=[whole], role=role[0], init=role[1])
             note += f", the code shows {own[1:-1].replace(') * (', ' x ')}"

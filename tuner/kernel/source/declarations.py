@@ -54,8 +54,8 @@ class KernelSignature:
     line: int
     """Where its name stands, from 1."""
     extern_c: bool = False
-    template: tuple[tuple[str, str], ...] = ()
-    """Kind (``typename``, ``int``, ...) and name of each template parameter."""
+    template: tuple[tuple[str, str, str], ...] = ()
+    """Kind (``typename``, ``int``, ...), name and default of each template parameter."""
     launch_bounds: tuple[str, ...] = ()
     """Arguments of ``__launch_bounds__``."""
     body: Node | None = field(default=None, repr=False, compare=False)
@@ -266,6 +266,10 @@ class _Reader:
         for one in walk(node, *_CLASSES):
             if (name := one.child_by_field_name("name")) is not None:
                 self._class(text_of(name), one)
+        for one in walk(node, "enum_specifier"):
+            kind = code(one.child_by_field_name("base")) or "int"
+            named = [one.child_by_field_name("name")] + declarators * (node.type == "type_definition")
+            self.aliases |= dict.fromkeys(map(text_of, filter(None, named)), kind)
         for one in walk(node, "enumerator"):
             if (value := one.child_by_field_name("value")) is not None:
                 self.constants[names_in(one)[0]] = code(value)
@@ -386,10 +390,11 @@ def _declared(node: Node) -> frozenset[str]:
     return frozenset(names - {""})
 
 
-def _template_parameter(node: Node) -> tuple[str, str]:
+def _template_parameter(node: Node) -> tuple[str, str, str]:
     name = name_node(node.child_by_field_name("declarator"))
     written = words(node)
-    written = written[: written.index("=")] if "=" in written else written
+    end = written.index("=") if "=" in written else len(written)
     if name is None:
         name = next((one for one in node.named_children if one.type == "type_identifier"), None)
-    return (" ".join(written[:-1]), text_of(name)) if name is not None else (" ".join(written), "")
+    kind = " ".join(written[: end - (name is not None)])
+    return kind, text_of(name) if name is not None else "", code(written[end + 1 :])

@@ -96,7 +96,7 @@ def declared_by(text: str, entry: str, folders: Sequence[Path] = ()) -> frozense
     found = [one for one in read_declarations(text).kernels if name in (one.name, one.short_name)]
     if not found and folders and "#" in text and (whole := with_own_headers(text, folders, "")) != text:
         return declared_by(whole, entry)
-    of_templates = (name for one in found for _, name in one.template)
+    of_templates = (name for one in found for _, name, _ in one.template)
     return frozenset((*of_templates, *(argument.name for one in found for argument in one.parameters)))
 
 

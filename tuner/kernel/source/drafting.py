@@ -18,7 +18,7 @@ from tuner.kernel.source.parameters import is_block, is_choice, is_size, paramet
 from tuner.kernel.source.tensors import WORDS, Tensors, bounds_loops
 from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.undefined import undefined_names
-from tuner.kernel.source.use import AXES, CodeUse
+from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 from tuner.kernel.toml.table import is_name
 
 DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
@@ -53,9 +53,10 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
     undefined = undefined_names(source.text, kernel.name)
     names = SourceNames(source, kernel, file, undefined)
     use = CodeUse(source, kernel, names.of_problem)
+    of_grid = names.of_grid
     for one in names.numbers:
         is_step = one.name in names.looped and not use.is_extent(one.name)
-        says_size = is_size(names.short.get(one.name, one.name)) or one.name in use.ends.values()
+        says_size = is_size(names.short.get(one.name, one.name)) or one.name in {*use.ends.values(), *of_grid}
         if names.named(one.name) in names.sizes and (is_step or not (says_size or use.depends_on(one.name))):
             names.make_scalar(names.named(one.name))
             use.sizes -= {one.name}
@@ -63,11 +64,19 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
         if (choice := _chosen(use, name)) is not False and is_name(name):
             names.make_parameter(name, certain=choice is True)
     found = set(names.found) - set(names.renamed.values())
-    names.doubtful |= {name for name in found if not is_choice(name) and _chosen(use, name) is False}
+    for name in (one for one in found if not is_choice(one)):
+        if (choice := _chosen(use, name)) is False or (
+            choice is None and (names.found[name] is None or is_size(name))
+        ):
+            names.doubtful.add(name)
+    for name in sorted(names.doubtful):
+        if (names.found[name] or 0) >= LEAST_SIZE and re.search(rf"[<>]=? ?\(?{name}\b", use.code):
+            names.make_size(name)
     use = CodeUse(source, kernel, names.of_problem)
     if lengths := row_lengths(names, use):
         use = CodeUse(source, kernel, names.of_problem, {}, lengths)
-    if extents := of_one_block(names, use) or unbounded(names, use):
+    launched = LaunchGuess(names, use, {}).elements()
+    if extents := launched | of_one_block(names, use) or unbounded(names, use):
         use = CodeUse(source, kernel, names.of_problem, extents, lengths)
     read = Tensors(names, use)
     tensors = read.all()
@@ -96,14 +105,16 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
     axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")
     axes = {name: "xy" if list(block).count(name) > 1 else axis for name, axis in axes.items()}
     tiles = re.findall(r"\btiled_partition ?< ?(\w+)", use.code)  # of cooperative groups: lanes
+    kinds = dict.fromkeys(tiles, "lanes_per_tile") | dict.fromkeys(names.switches, "use_it")
     parameters = {
-        name: parameter_draft("lanes_per_tile" if name in tiles else name, value, axes.get(name))
+        name: parameter_draft(kinds.get(name, name), value, axes.get(name))
         for name, value in names.found.items()
     }
     for name in names.doubtful - set(axes):
         note = "a choice of the kernel, or a number of the problem?"
         parameters[name] = replace(parameters[name], note=note, gap=True)
-    threads = " * ".join(f"({one})" if re.search(r"\W", one) else one for one in block if one != "1")
+    counts = [one for one in block if one != "1"]
+    threads = " * ".join(f"({one})" if re.search(r"\W", one) and len(counts) > 1 else one for one in counts)
     most = names.number(kernel.launch_bounds[0]) if kernel.launch_bounds else None
     constraints = read.constraints | guess.constraints
     if most is not None and re.search(r"[A-Za-z]", threads):
@@ -132,7 +143,10 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
         launches=[launch],
         parameters=parameters,
         constraints=constraints,
-        dtypes=names.dtypes or {names.role(*tensors): [written[0].dtype]},
+        dtypes={
+            role: Given(of, "the type that you use", gap=True) if role in names.unsure else of
+            for role, of in (names.dtypes or {names.role(*tensors): [written[0].dtype]}).items()
+        },
         options={name: one for name, one in names.options.items() if name not in of_macros},
         scalars=names.scalars,
         head=_notes(names, filled),
@@ -185,6 +199,8 @@ def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
             f"Fixed in the source, and so not tuned: {', '.join(fixed)}. To tune {name}: #ifndef {name}, "
             f"#define {name} {value}, #endif on three lines, and tune init --force."
         )
+    if names.assumed:
+        lines.append(f"{GAP}: 0.5 stands for what the source does not say: {', '.join(names.assumed)}.")
     if empty := [one.name for one in _empty(names) if one.name not in filled]:
         lines.append(f"{GAP}: nothing fills the __constant__ memory {', '.join(empty)}: it holds zeros.")
     return lines
@@ -200,7 +216,9 @@ def _settle_sizes(
     large = [
         name for name, one in names.sizes.items() if not (SMALL.fullmatch(name) or isinstance(one, Given))
     ]
-    shown = re.findall(r"\w+", str([tensors, names.scalars, *launched]))
+    shown = re.findall(
+        r"\w+", str([[(one.shape, one.init) for one in tensors.values()], names.scalars, *launched])
+    )
     for name in large:
         if name not in shown and names.sizes[name] is None:
             names.sizes[name] = Given(UNSEEN, "no array has it: the value that you use?", gap=True)

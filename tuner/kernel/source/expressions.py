@@ -276,6 +276,10 @@ def sum_of(
             return None if one is None or other is None else plus([one, other])
         case ast.BinOp(left=left, op=ast.Mult(), right=right):
             return times(sum_of(left, variables, depth), sum_of(right, variables, depth))
+        case ast.BinOp(left=ast.Constant(value=2), op=ast.Pow(), right=right) if (
+            (by := sum_of(right, variables, depth)) is not None and set(by) == {()} and by[()] < 63
+        ):
+            return {(): 2 ** by[()]}
         case None:
             return None
         case ast.Call() if variables and depth and (inner_tree := called(tree, variables)) is not None:

@@ -45,7 +45,14 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
     for axis in axes:
         block, any_number = f"blockIdx_{axis}", use.uses(f"gridDim.{axis}")
         values = {name: sum_of(tree, use.first) or {} for name, tree in use.begins.items()}
-        variables = [name for name in values if _of(values[name], block) and name not in use.aliases]
+        others = "|".join(f"blockIdx_{other}" for other in AXES if other != axis)
+        of_block = {name: _of(of, block) for name, of in values.items() if name not in use.aliases}
+        variables = [name for name, of in of_block.items() if len(of) == 1 and not _of(values[name], others)]
+        tiled = any(
+            values[name][one] != 1 for name, of in of_block.items() for one in of if name not in variables
+        )
+        if tiled and not any(_of(values[name], f"threadIdx_{axis}") for name in variables):
+            return {}  # an index of several axes, by tiles
         compared = "|".join(variables) or f"index_{axis}"  # as one is called that is written out
         row = any(_sizes(index, block, use) for index in starts[axis])
         passed = [size for size in names.in_order(use.sizes) if not use.depends_on(size)]
@@ -72,7 +79,7 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
             size = known[0] if known else _unused(names, use) or _new(names, *usual)
             if size in passed and size not in lengths and len(axes) > 1 and len(known) > 1:
                 names.sizes[size] = Given(MOST, f"what the blocks along {axis} go through?", gap=True)
-            found |= dict.fromkeys(_first(use, values, axis) or [f"index_{axis}"], size)
+            found |= dict.fromkeys(_first(use, values, variables, axis) or [f"index_{axis}"], size)
     return found
 
 
@@ -98,9 +105,8 @@ def row_lengths(names: SourceNames, use: CodeUse) -> dict[str, str]:
     return found
 
 
-def _first(use: CodeUse, values: Mapping[str, Sum], axis: str) -> list[str]:
+def _first(use: CodeUse, values: Mapping[str, Sum], of_block: list[str], axis: str) -> list[str]:
     """Return the variables that are an element of a thread, else of a block, not what is computed of another such."""
-    of_block = [name for name in values if _of(values[name], f"blockIdx_{axis}") and name not in use.aliases]
     chosen = [name for name in of_block if _of(values[name], f"threadIdx_{axis}")] or of_block
     trees = {name: use.begins[name] for name in chosen}
     return [name for name, tree in trees.items() if tree is None or not names_of(tree) & {*chosen}]
@@ -129,7 +135,7 @@ def _new(names: SourceNames, *usual: str, value: Given | None = None) -> str:
 
 def _of(terms: Sum, name: str) -> list[Product]:
     """Return the products of a sum that have a name, also inside of a part, but for indices of elements."""
-    return [one for one in terms if re.search(rf"\b{name}\b", re.sub(r"\[.*\]", "", " ".join(one)))]
+    return [one for one in terms if re.search(rf"\b({name})\b", re.sub(r"\[.*\]", "", " ".join(one)))]
 
 
 def _sizes(index: Sum, block: str, use: CodeUse) -> list[str]:
@@ -194,7 +200,7 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
         value = names.sizes.get(names.named(size))
         names.sizes[names.named(size)] = min(value, kept) if isinstance(value, int) else kept
     for index in (index for of in use.pointers.values() for index in of.indices):
-        alone = [one[0] for one in index if len(one) == 1]
+        alone = [one[0] for one in index if len(one) == 1 and one[0].isidentifier()]
         for name, size in ((one, use.bound(one) or "") for one in alone):
             steps = {part for one in sum_of(use.begins.get(name), use.first) or () for part in one}
             for by in {by for one in alone for by in re.findall(rf"\b{one} < (\w+)\b", use.code)} & steps:

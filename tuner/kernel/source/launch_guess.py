@@ -18,7 +18,7 @@ from tuner.kernel.source.expressions import (
     sum_of,
     sum_text,
 )
-from tuner.kernel.source.extents import dynamic_shared, threads_named
+from tuner.kernel.source.extents import dynamic_shared, threads_kept, threads_named
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.tree import code, extents_of, head_of, names_in, text_of, walk
@@ -43,18 +43,20 @@ class LaunchGuess:
         self._names, self._use, self._tensors = names, use, tensors
         self._kernel, self._called = names.kernel, names.called
         given = zip(names.called.template if names.called else (), names.kernel.template, strict=False)
-        of_template = {one: names.named(name) for one, (_, name) in given if one.isidentifier()}
+        of_template = {one: names.named(name) for one, (_, name, _) in given if one.isidentifier()}
         self._in_call = {one: name for one, name in of_template.items() if name in names.found}
         """Variables of the calling function that are parameters here."""
         self.blocks: dict[str, str] = {}
         """The parameters that are threads of a block, with their axis."""
         self.constraints: dict[str, str] = {}
+        self._unsure = False
 
     def draft(self) -> LaunchDraft:
         """Return the launch."""
         blocks, grids, gaps = zip(*(self._axis(axis) for axis in AXES), strict=True)
         self.blocks |= {one: axis for axis, one in zip(AXES, blocks, strict=True) if one in self._names.found}
         fixed = self._called is None and sum(text.isdecimal() and text != "1" for text in blocks) > 1
+        fixed |= self._unsure
         left = _without_ones(grids)
         grid = Given(left, "blocks", gap=True) if any(gaps) else left
         template = f"<{', '.join(self._names.entry_arguments)}>" if self._names.entry_arguments else ""
@@ -67,6 +69,22 @@ class LaunchGuess:
             self._shared(dict(zip(AXES, blocks, strict=True))),
             more={"cooperative": True} if self._use.uses("this_grid") and self._use.uses("sync") else {},
         )
+
+    def elements(self) -> dict[str, str]:
+        """Return how many blocks the source launches, by sizes, where an index has a block's number by itself."""
+        found = {}
+        products = [
+            one for of in self._use.pointers.values() for index in of.indices for one in index.items()
+        ]
+        for axis in AXES:
+            block, grid = f"blockIdx_{axis}", self._called_shape(0, axis) or ""
+            alone = any(
+                n == 1 and block in one and {*one} <= {block, *self._use.sizes} for one, n in products
+            )
+            names = {*re.findall(r"[A-Za-z_]\w*", grid)}
+            if alone and names and names <= {*self._names.sizes} and not self._use.uses(f"gridDim.{axis}"):
+                found[block] = grid
+        return found
 
     def _argument(self, one: Parameter) -> Any:
         name = self._names.named(one.name)
@@ -85,7 +103,10 @@ class LaunchGuess:
             block = self._use.extents.get(f"threadIdx_{axis}") or (self._block(axis, {}) if threads else "1")
             called = self._called_shape(1, axis)
             block = called if called in self._names.found else block
-            missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and not self._axes())
+            indices = str([one.indices for one in self._use.pointers.values()])
+            self._unsure |= called is None and block in self._names.found and f"threadIdx_{axis}" in indices
+            many = self._called is not None and self._called_shape(0, axis) != "1"
+            missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and (many or not self._axes()))
             return block, (missed and self._called_shape(0, axis)) or ("sm_count" if of_grid else "1"), missed
         factor, bound = span
         block = self._block(axis, factor) if threads else "1"
@@ -102,7 +123,11 @@ class LaunchGuess:
         if gap:  # what the file does not know is left out: too many blocks, which the code leaves out as well
             known = self._known(block)
         called = self._called_shape(0, axis) or "1"
-        guessed = not (re.search("[A-Za-z]", called) if known == "1" else re.search(rf"\b{block}\b", called))
+        guessed = not (
+            re.search("[A-Za-z]", called)
+            if known == "1"
+            else re.search(rf"\b{re.escape(block)}(?!\w)", called)
+        )
         if bound is None or known is None:
             return block, called, guessed
         bound = expression_text(python_text(self._names.text(bound))) or bound
@@ -136,7 +161,7 @@ class LaunchGuess:
         along_x = self._use.span("x")
         if free and (axis == "x" or (rows and along_x and along_x[1] and len({*free}) == 1)):
             return free[0]
-        return self._names.in_order(self._use.sizes)[0] if len(self._use.sizes) == 1 else None
+        return None
 
     def _block(self, axis: str, factor: Sum) -> str:
         names = [name for product in factor for name in product]
@@ -149,7 +174,16 @@ class LaunchGuess:
             for tile in choices if step not in choices else ():
                 self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
             return step
+        called = self._called_shape(1, axis)
+        tuned = [name for name in re.findall(r"[A-Za-z_]\w*", called or "") if name in self._names.found]
+        if called is not None and tuned:
+            self.blocks |= {tuned[0]: axis} if len(tuned) == 1 and self._names.found[tuned[0]] is None else {}
+            return called
         if f"blockDim_{axis}" not in names and choices:
+            values = {self._names.found[name] for name in choices}
+            if called is not None and called.isdecimal() and values.isdisjoint({None, int(called)}):
+                return called
+            self._unsure |= len(choices) > 1 and not any(map(is_block, choices))
             order = names_in(self._kernel.body)
             choices.sort(key=lambda name: (not is_block(name), order.index(name) if name in order else -1))
             return f"{threads} * {choices[0]}" if threads > 1 else choices[0]
@@ -161,8 +195,11 @@ class LaunchGuess:
             if chosen := next((name for name in free if name not in self.blocks), None):
                 self.blocks[chosen] = axis
                 return chosen
-        called = self._called_shape(1, axis)
+        of_cub = re.search(r"\bcub ?:: ?Block\w+ ?< ?[^,<>]+, ?(\w+)", self._use.code)
+        if of_cub and axis == "x" and (fixed := self._names.number(of_cub[1])):
+            return str(fixed)
         asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
+        asks &= not self._same_number(axis)
         if called is not None and not (asks and called.isdecimal()):
             return called  # of a kernel that does not ask for it, another size may not be right
         fixed = number_of(stepped, numbers_of(self._names.source, self._names.found)) if stepped else None
@@ -185,6 +222,20 @@ class LaunchGuess:
             self._in_call[text_of(self._called.shape[1])] = name
         self.blocks[name] = axis
         return name
+
+    def _same_number(self, axis: str) -> bool:
+        """Return whether the code, too, has the number that the launch has for its threads, as a macro ``BLOCK``."""
+        source, called = self._names.source, self._called
+        if called is None or len(called.shape) < 2 or axis in threads_kept(self._use):
+            return False
+        written = {
+            name
+            for one in (called.shape[1], called.variables.get(text_of(called.shape[1])))
+            for name in names_in(one)
+        }
+        return not (written & {*source.macros, *source.constants}).isdisjoint(
+            source.reached(self._kernel.name)[1]
+        )
 
     def _axes(self) -> int:
         return sum(self._use.uses(f"threadIdx.{axis}") for axis in AXES)

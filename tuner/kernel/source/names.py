@@ -16,7 +16,7 @@ from tuner.kernel.source.classes import words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import DEPTH, python_of
 from tuner.kernel.source.parameters import is_block, is_size
-from tuner.kernel.source.tree import code, head_of, names_in, walk
+from tuner.kernel.source.tree import code, head_of, names_in, text_of, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
 from tuner.kernel.source.use import LEAST_SIZE, number_of, numbers_of
 from tuner.kernel.toml.table import is_name, name_for
@@ -76,6 +76,8 @@ class SourceNames:
         """What a struct calls its members."""
         self.in_call: dict[str, Node] = {}
         """What a launch of the source passes, by parameter."""
+        self.assumed: list[str] = []
+        """Numbers of which the source says nothing."""
         self.looped: set[str] = set()
         """Those of them that a loop around the launch changes."""
         self.found: dict[str, int | None] = {}
@@ -98,6 +100,14 @@ class SourceNames:
         renamed = {name for name, new in self.renamed.items() if new in self.sizes or new.isdecimal()}
         macros = {name for name, one in self.options.items() if not isinstance(one.value[0], str)}
         return {*self.sizes, *macros, *renamed}
+
+    @property
+    def of_grid(self) -> set[str]:
+        """The parameters of which the launch's grid is made."""
+        shape = self.called.shape[:1] if self.called else ()
+        grid = [self.called.variables.get(text_of(one), one) for one in shape] if self.called else []
+        written = {name for one in (*shape, *grid) for name in names_in(one)}
+        return {name for name, given in self.in_call.items() if text_of(given) in written}
 
     def named(self, name: str) -> str:
         """Return what a name of the source is called in the file, where keywords and functions mean something else."""
@@ -131,24 +141,32 @@ class SourceNames:
 
     def _take_template(self) -> None:
         """Make parameters of a template's numbers, and dtype roles of its types."""
-        given = self.called.template if self.called else ()
+        given, variables = (self.called.template, self.called.variables) if self.called else ((), {})
         self.entry_arguments: list[str] = []
+        self.switches: set[str] = set()  # numbers that are true or false
+        self.unsure: set[str] = set()  # roles of types that the code tells apart
         self.indices: dict[str, str] = {}  # the integer types that a template's types are
-        for number, (kind, name) in enumerate(self.kernel.template):
-            value = given[number] if number < len(given) else ""
+        for number, (kind, name, default) in enumerate(self.kernel.template):
+            value = given[number] if number < len(given) else default
             is_type = kind in ("typename", "class") and name and not self._is_class(name, value)
             if is_type and self._is_index(name, value):
                 self.indices[name] = value if value in PASSED_AS else "int"
                 self.entry_arguments.append(self.indices[name])
             elif is_type:
                 role = self.role() if not self.dtypes else self.free(name.lower(), "other")
-                dtype = CType("", value, 1).dtype or "float32"
-                self.dtypes[role] = [dtype]
+                whole = re.search(
+                    r"\b(is_(same|integral|(un)?signed)\w*|make_(un)?signed\w*) ?<", code(self.kernel.body)
+                )
+                dtype = CType("", value, 1).dtype
+                self.unsure |= {role} if whole and not dtype else set()
+                self.dtypes[role] = [dtype or ("int32" if whole else "float32")]
                 self.renamed[name] = role
                 self.entry_arguments.append(f"{role}_type")
             elif name and "." not in kind and not re.search("typename|class|template", kind):
                 parameter = self.named(name)
-                self.found[parameter] = int(value) if value.isdecimal() else None
+                known = (self.number(one, variables) for one in (value, default))
+                self.found[parameter] = next((one for one in known if one is not None), None)
+                self.switches |= {parameter} if "bool" in kind.split() else set()
                 self.entry_arguments.append(f"{{{{ {parameter} }}}}")
             else:
                 self._no_choice(f"{kind} {name}")
@@ -215,6 +233,11 @@ class SourceNames:
         given = self.options.pop(name)
         self.found[name] = None if given.gap else given.value[0]
         self.doubtful |= set() if certain else {name}
+
+    def make_size(self, name: str) -> None:
+        """Take a macro that elements are compared with for a size."""
+        self.options[name] = Given([self.found.pop(name)], "a size that is a macro", gap=True)
+        self.doubtful.discard(name)
 
     def as_passed(self, kind: CType) -> CType:
         """Return a type as a launch passes it: words of structs, and the number that a missing type is taken for."""
@@ -299,6 +322,7 @@ class SourceNames:
                 self.scalars[name] = Given((one.type.dtype, guess), self._unknown(one.name), gap=True)
             else:
                 self.scalars[name] = (one.type.dtype, 0.5)
+                self.assumed.append(name)
         for one in self.kernel.parameters:
             role = self.renamed.get(one.type.base, one.type.role)
             if not one.type.pointers and role in self.dtypes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuner.kernel.draft import Given, TensorDraft
 from tuner.kernel.source.accesses import Use
-from tuner.kernel.source.expressions import Sum, expression_text, plus, python_text, sum_of, sum_text
+from tuner.kernel.source.expressions import Product, Sum, expression_text, plus, python_text, sum_of, sum_text
 from tuner.kernel.source.extents import values_asked, values_kept
 from tuner.kernel.source.names import SMALL, SourceNames
 from tuner.kernel.source.tree import text_of, walk
@@ -50,7 +50,7 @@ class Tensors:
                 self._tensors[self._names.named(one.name)] = self._tensor(one, shapes[one.name], left)
         for name, use in self._use.pointers.items():
             if use.limits:
-                of = [*self._use.pointers[use.limits].indices]
+                of = self._use.pointers[use.limits].indices
                 inner = any("[" in part for index in of for one in index if len(one) == 1 for part in one)
                 shape = self._tensors[self._names.named(use.limits)].shape
                 most = f"{shape[-1 if inner else 0]} - 1"
@@ -60,7 +60,13 @@ class Tensors:
                     table = self._names.named(use.limits)
                     self._tensors[table] = replace(self._tensors[table], shape=[str(entries), *shape[1:]])
                     continue
-                self._tensors[selects] = replace(self._tensors[selects], init={"uniform": [0, most]})
+                init, tensor = {"uniform": [0, most]}, self._tensors[selects]
+                if len(shape) == 1 and all(
+                    len(index) - (() in index) > 1 for index in of if "[" in str(index)
+                ):
+                    note = "; ".join(filter(None, (tensor.note, "a part of an index: is its init right?")))
+                    tensor = replace(tensor, note=note, gap=True)
+                self._tensors[selects] = replace(tensor, init=init)
         if all(tensor.role == "input" for tensor in self._tensors.values()) and self._tensors:
             last = list(self._tensors)[-1]
             self._tensors[last] = replace(
@@ -92,6 +98,8 @@ class Tensors:
             note = "the shape: an index is set more than once"
         elif any(self._strided(index) for index in use.indices):
             note = "the shape: its indices are multiples of a number that the kernel is passed"
+        elif any(self._tuned(one) for index in use.indices for one in index):
+            note = "the shape: its indices are multiples of a parameter"
         if use.stepped:
             note = "the shape: a loop moves its pointer"
         extents = [self._names.text(expression_text(python_text(str(extent))) or "1") for extent in shape]
@@ -115,6 +123,18 @@ class Tensors:
         gap = bool(note or words) or more.endswith("?")
         note = "; ".join(filter(None, (note, more, words)))
         return TensorDraft(extents, self._names.dtype(one.type) or "float32", role, init, note, gap)
+
+    def _tuned(self, product: Product) -> bool:
+        """Return whether a part of an index that has nothing of a block or thread has a size and a parameter."""
+        tuned = {part for part in product if self._names.named(part) in self._names.found}
+        of = [
+            self._use.bound(part) or (part if self._use.is_size(part) else "") for part in {*product} - tuned
+        ]
+        return (
+            bool(tuned and any(of))
+            and not any("Idx_" in part for part in product)
+            and tuned.isdisjoint(re.findall(r"\w+", " ".join(of)))
+        )
 
     def _strided(self, index: Sum) -> bool:
         """Return whether an index has multiples of a passed number that is not known to be a row's length."""
@@ -144,9 +164,18 @@ class Tensors:
         if not shape:
             note = "" if len(sizes) == 1 and not parts else "the shape"
             return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), note
+        far = any("[" in part for index in use.indices for one in index for part in one)
         if left:
-            a_block = any(index == {("blockIdx_x",): 1} for index in use.indices)
-            return [left[0] if one is None else one for one in shape], "the shape" if a_block else ""
+            placed = any(
+                left[0] in one for of in self._use.pointers.values() for index in of.indices for one in index
+            )
+            sure = (
+                len(left) == 1
+                and (far or len(shape) > 1)
+                and not placed
+                and "gridDim" not in str(use.indices)
+            )
+            return [left[0] if one is None else one for one in shape], "" if sure else "the shape"
         if len(shape) > 1:
             if len(others := [size for size in sizes if size not in shape]) == 1:
                 return [others[0] if one is None else one for one in shape], "the shape"
@@ -154,7 +183,6 @@ class Tensors:
             rows = next(known, None) or self._names.free("rows", "blocks")
             self._names.sizes.setdefault(rows, None)
             return [rows if one is None else one for one in shape], ""
-        far = any("[" in part for index in use.indices for one in index for part in one)
         return (sizes[:1] or ["1"], "" if len(sizes) == 1 and far else "the shape")
 
     def _role_of(self, one: Parameter, use: Use) -> tuple[str, Any, str]:

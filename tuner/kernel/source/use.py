@@ -72,8 +72,10 @@ class CodeUse:
             **{name: one for name, one in self.begins.items() if name not in changed},
         }
         self.extents = extents
-        self.bounds: dict[str, Sum] = {name: {(size,): 1} for name, size in extents.items()}
-        for axis in (axis for axis in AXES if f"index_{axis}" in extents):
+        self.bounds: dict[str, Sum] = {
+            name: sum_of(python_text(size)) or {(size,): 1} for name, size in extents.items()
+        }
+        for axis in (axis for axis in AXES if f"index_{axis}" in extents.keys() - values.keys()):
             self.begins[f"index_{axis}"] = python_text(
                 f"blockIdx_{axis} * blockDim_{axis} + threadIdx_{axis}"
             )
@@ -272,14 +274,15 @@ class CodeUse:
         """Return the extent of the problem that a variable stays below; None where the code does not say."""
         if name in self.bounds:
             return sum_text({product: factor for product, factor in self.bounds[name].items() if factor})
-        if match := re.fullmatch(r"\(.* % (.+)\)", name):
-            product = next(iter(self.sum(python_text(match[1])) or {()}))
-            return product[0] if len(product) == 1 and self.is_size(product[0]) else None
-        if match := re.fullmatch(r"\((\w+) // (.+)\)", name):
-            over, by = self.bounds.get(match[1], {}), self.sum(python_text(match[2])) or {}
-            if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
-                return _quotient(*over.items(), *by.items())
-            return next((one for one in self.sizes if by and times(by, {(one,): 1}) == over), None)
+        match python_text(name) if name.startswith("(") else None:
+            case ast.BinOp(op=ast.Mod(), right=right):
+                product = next(iter(self.sum(right) or {()}))
+                return product[0] if len(product) == 1 and self.is_size(product[0]) else None
+            case ast.BinOp(left=ast.Name(id=divided), op=ast.FloorDiv(), right=right):
+                over, by = self.bounds.get(divided, {}), self.sum(right) or {}
+                if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
+                    return _quotient(*over.items(), *by.items())
+                return next((one for one in self.sizes if by and times(by, {(one,): 1}) == over), None)
         return None
 
     def depends_on(self, size: str) -> bool:
@@ -308,17 +311,18 @@ class CodeUse:
             if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.FloorDiv):  # several threads for a row
                 by, tree = sum_text(self.sum(tree.right) or {}), tree.left
             terms = sum_of(tree, self.first) or {}
-            factor = {
-                rest(product): number for product, number in terms.items() if block in product and number > 0
-            }
-            if len(factor) == 1:
+            of_block = [product for product in terms if block in product]
+            factor = {rest(product): terms[product] for product in of_block if terms[product] > 0}
+            if len(of_block) == len(factor) == 1:
                 bound = self.bound(name)
                 if by and bound:
                     bound = sum_text(self.sum(python_text(f"({bound}) * ({by})")) or {})
-                found.append((factor, bound))
+                if bound or by or terms != {(block,): 1}:
+                    found.append((factor, bound))
         for use in self.pointers.values():
             for index in use.indices:
-                found += [({rest(one): max(n, 1)}, None) for one, n in index.items() if block in one]
+                of_block = [one for one in index if block in one]
+                found += [({rest(one): max(index[one], 1)}, None) for one in of_block if len(of_block) == 1]
         found.sort(key=lambda one: one[1] is None)
         return found[0] if found else None
 
