@@ -103,7 +103,7 @@ def test_kernels_are_found_whatever_stands_around_them() -> None:
     assert found["generic"].template == (
         ("typename", "T", ""),
         ("int", "N", "4"),
-        ("class", "U", "Pair<int, 3>"),
+        ("class", "U", "Pair < int, 3 >"),
     )
     assert source.kernel("inner") is found["solver::inner"]
     plain = [(one.names, one.node.start_point[0] + 1) for one in source.items if one.plain_function]

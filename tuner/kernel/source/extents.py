@@ -199,11 +199,12 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
         found[f"the code keeps {size} numbers in an array"] = f"{names.named(size)} <= {kept}"
         value = names.sizes.get(names.named(size))
         names.sizes[names.named(size)] = min(value, kept) if isinstance(value, int) else kept
+    compared = set(re.findall(r"\b(\w+) < (\w+)\b", use.code))
     for index in (index for of in use.pointers.values() for index in of.indices):
-        alone = [one[0] for one in index if len(one) == 1 and one[0].isidentifier()]
+        alone = [one[0] for one in index if len(one) == 1]
         for name, size in ((one, use.bound(one) or "") for one in alone):
             steps = {part for one in sum_of(use.begins.get(name), use.first) or () for part in one}
-            for by in {by for one in alone for by in re.findall(rf"\b{one} < (\w+)\b", use.code)} & steps:
+            for by in {by for one, by in compared if one in alone} & steps:
                 if size in use.sizes and names.named(by) in names.found and not use.beside.get(name):
                     found[f"{size} is a whole number of {by}"] = (
                         f"{names.named(size)} % {names.named(by)} == 0"

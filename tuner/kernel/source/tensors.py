@@ -162,7 +162,7 @@ class Tensors:
             most = max((index.get((), 0) for index in use.indices), default=0)
             return [str(most + 1)], "" if use.added or not parts else "the shape"
         if not shape:
-            note = "" if len(sizes) == 1 and not parts else "the shape"
+            note = "" if len(sizes) == 1 and not (parts or use.passed) else "the shape"
             return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), note
         far = any("[" in part for index in use.indices for one in index for part in one)
         if left:

@@ -1,0 +1,126 @@
+"""What ``tune init`` takes from a launch, and what it marks because neither that nor the code decides it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.init_sources import init
+
+pytestmark = pytest.mark.usefixtures("in_empty_folder")
+
+BOUND = "const int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
+LAUNCHED = {
+    "numbers of a template": (
+        """template <int ROWS, int STEP = 8, bool FAST = false> __global__ void k(float* y, int n) {
+            const int i = blockIdx.x * ROWS * STEP + threadIdx.x; if (i < n) y[i] = FAST ? 1 : 2; }
+        void run(float* y, int n) { const int ROWS = 16; k<ROWS><<<n / 128, ROWS * 8>>>(y, n); }""",
+        ["ROWS = { values = [4, 8, 16, 32, 64], default = 16", "STEP = { values = [1, 2, 4, 8], default = 8"],
+        ["FAST = { values = [0, 1], default = 0 }", 'block = ["ROWS * 8"]'],
+    ),
+    "a number of the code": (
+        f"""#define COUNT 64
+        __global__ void k(float* y, int n) {{ {BOUND} y[i] = COUNT * threadIdx.x; }}
+        void run(float* y, int n) {{ k<<<(n + COUNT - 1) / COUNT, COUNT>>>(y, n); }}""",
+        ['block = ["64"]', 'grid = ["ceil_div(n, 64)"]'],
+    ),
+    "threads of a block of CUB": (
+        f"""__global__ void k(const float* x, float* y, int n) {{ {BOUND}
+            using Sum = cub::BlockReduce<float, 128>; atomicAdd(y, Sum().Sum(x[i])); }}""",
+        ['block = ["128"]', 'grid = ["ceil_div(n, 128)"]'],
+    ),
+    "a size that only the grid has": (
+        """__global__ void k(const float* x, float* y, int columns, int batch) {
+            float sum = 0; for (int j = 0; j < columns; ++j) sum += x[blockIdx.x * columns + j];
+            if (threadIdx.x == 0) y[blockIdx.x] = sum; }
+        void run(float* x, float* y, int c, int batch) { k<<<batch, 64>>>(x, y, c, batch); }""",
+        ['x = { shape = ["batch", "columns"]', 'y = { shape = ["batch"]', 'grid = ["batch"]'],
+    ),
+    "an enumeration": (
+        f"""typedef enum {{ PLAIN, TWICE }} kind_t;
+        __global__ void k(float* y, int n, kind_t kind) {{ {BOUND} y[i] = kind == TWICE ? 2 : 1; }}""",
+        ['kind = { dtype = "int32", value = "1" }  # TODO: the value that you use'],
+    ),
+    "a macro that elements are compared with": (
+        """#ifndef SIDE
+        #define SIDE 512
+        #endif
+        __global__ void k(float* y) { const int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < SIDE) y[i] = 1; }""",
+        ["sizes.SIDE = 512  # TODO: a size that is a macro", 'y = { shape = ["SIDE"]'],
+    ),
+    "fewer elements than the code seems to have": (
+        f"""__device__ float f(const float* w);
+        __global__ void k(const float* w, float* y, int n) {{ {BOUND} y[i] = f(w); }}
+        void run(float* y, int n) {{ float* w; cudaMalloc(&w, 9 * sizeof(float)); k<<<n / 64, 64>>>(w, y, n); }}""",
+        ['w = { shape = ["9"], dtype = "float32" }  # TODO: the shape: the source allocates 9 elements'],
+    ),
+}
+OPEN = {
+    "exponents, and blocks that nothing says": (
+        """__global__ void k(float* y, int log2n) { y[(blockIdx.x << log2n) + threadIdx.x] = 1; }
+        void run(float* y, int m, int log2n) { int n = 1 << log2n; k<<<m, n / 4>>>(y, log2n); }""",
+        ['block = ["1 * 2 ** log2n // 4"]', "# TODO: blocks"],
+    ),
+    "the remainder within a quotient": (
+        """__global__ void k(const float* w, float4* y, int T, int C) { const int i = blockIdx.y;
+            y[threadIdx.x] = reinterpret_cast<const float4*>(w)[(4 * threadIdx.x + T * (i % C)) / 4]; }""",
+        ["w = {", "# TODO: the shape"],
+    ),
+    "a power within a remainder": (
+        """__global__ void k(float* y, int n, int m, int shift) {
+            for (int j = threadIdx.x; j < n; j += blockDim.x) y[(j >> shift) % m] = 1; }""",
+        ['y = { shape = ["m"]'],
+    ),
+    "tiles of two axes in one index": (
+        """__global__ void k(float* y, int columns, int rows) { const int bx = blockIdx.x, by = blockIdx.y;
+            const int i = columns * 16 * by + 16 * bx + columns * threadIdx.y + threadIdx.x; y[i] = 1; }""",
+        ["# TODO: the shape", 'grid = ["ceil_div(columns, 16)"]  # TODO: blocks'],
+    ),
+    "which of several sizes rows have": (
+        """__global__ void k(float* y, int n, int rows, int columns) {
+            for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n - 2 * columns; i += blockDim.x * gridDim.x)
+                y[i % (rows - 2) + i / (rows - 2) * rows] = 1; }""",
+        ["y = {", "# TODO: the shape"],
+    ),
+    "a block's step that is a difference": (
+        """__global__ void k(float* y, int n, int halo) {
+            const int i = (256 - 2 * halo) * blockIdx.x + threadIdx.x; if (i < n) y[i] = 1; }""",
+        ['grid = ["1"]  # TODO: blocks'],
+    ),
+    "indices that are a part of one": (
+        f"""__global__ void k(const float* x, const int* at, float* y, int n, int m) {{ {BOUND}
+            const int column = i / m; y[i] = x[i] + x[at[i] + m * column]; }}""",
+        ["at = {", "# TODO: a part of an index: is its init right?"],
+    ),
+    "rows of a parameter": (
+        """template <int N> __global__ void k(float* y, int rows) {
+            for (int r = blockIdx.x; r < rows; r += gridDim.x) y[r * N + threadIdx.x] = 1; }""",
+        ["# TODO: the shape: its indices are multiples of a parameter"],
+    ),
+    "types that the code tells apart": (
+        f"""template <typename T> __global__ void k(T* y, int n) {{ {BOUND}
+            if constexpr (std::is_same_v<T, unsigned>) y[i] = 1; else y[i] = 2; }}""",
+        ['dtypes.input = ["int32"]  # TODO: the type that you use'],
+    ),
+    "numbers that nothing says": (
+        f"__global__ void k(float* y, int n, float rate, float eps) {{ {BOUND} y[i] *= rate + eps; }}",
+        ["# TODO: 0.5 stands for what the source does not say: rate, eps."],
+    ),
+    "blocks of which only a function asks": (
+        """__device__ void f(float* y) { y[blockIdx.x * 64 + threadIdx.x] = 1; }
+        __global__ void k(float* y) { __shared__ float s[64]; s[threadIdx.x] = 1; f(y); }
+        void run(float* y, int m) { k<<<m, 64>>>(y); }""",
+        ['grid = ["1"]  # TODO: blocks'],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", [*LAUNCHED, *OPEN])
+def test_what_a_launch_says_is_taken_and_what_is_open_is_marked(
+    what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, *expected = {**LAUNCHED, **OPEN}[what]
+    init(capsys, text)
+    written = Path("kernel.toml").read_text()
+    assert [one for of in expected for one in of if one not in written] == [], written
