@@ -31,11 +31,11 @@ LAUNCHED = {
         ['block = ["128"]', 'grid = ["ceil_div(n, 128)"]'],
     ),
     "a size that only the grid has": (
-        """__global__ void k(const float* x, float* y, int columns, int batch) {
+        """__global__ void k(const float* x, float* y, int columns, int pictures) {
             float sum = 0; for (int j = 0; j < columns; ++j) sum += x[blockIdx.x * columns + j];
             if (threadIdx.x == 0) y[blockIdx.x] = sum; }
-        void run(float* x, float* y, int c, int batch) { k<<<batch, 64>>>(x, y, c, batch); }""",
-        ['x = { shape = ["batch", "columns"]', 'y = { shape = ["batch"]', 'grid = ["batch"]'],
+        void run(float* x, float* y, int c, int pictures) { k<<<pictures, 64>>>(x, y, c, pictures); }""",
+        ['x = { shape = ["pictures", "columns"]', 'y = { shape = ["pictures"]', 'grid = ["pictures"]'],
     ),
     "an enumeration": (
         f"""typedef enum {{ PLAIN, TWICE }} kind_t;
@@ -54,6 +54,22 @@ LAUNCHED = {
         __global__ void k(const float* w, float* y, int n) {{ {BOUND} y[i] = f(w); }}
         void run(float* y, int n) {{ float* w; cudaMalloc(&w, 9 * sizeof(float)); k<<<n / 64, 64>>>(w, y, n); }}""",
         ['w = { shape = ["9"], dtype = "float32" }  # TODO: the shape: the source allocates 9 elements'],
+    ),
+}
+LAUNCHED |= {
+    "a macro that only the program has": (
+        """#define ROUNDS 2000
+        __global__ void k(float* y, int n) { const int i = blockIdx.x * blockDim.x + threadIdx.x;
+            for (int j = 0; j < 5; ++j) y[i + j * n] = j; }
+        void run(float* y, int n) { for (int r = 0; r < ROUNDS; ++r) k<<<n / 64, 64>>>(y, n); }""",
+        ['y = { shape = ["5", "n"], dtype = "float32", role = "output" }\n'],
+    ),
+    "threads that the first half of a condition leaves out": (
+        f"""#define COUNT 64
+        __global__ void k(float* y, int n) {{ __shared__ int s[16]; {BOUND}
+            if (threadIdx.x < 16 && s[threadIdx.x] == COUNT) y[i] = 1; }}
+        void run(float* y, int n) {{ k<<<n / COUNT, COUNT>>>(y, n); }}""",
+        ['block = ["64"]'],
     ),
 }
 OPEN = {
@@ -97,6 +113,12 @@ OPEN = {
         """template <int N> __global__ void k(float* y, int rows) {
             for (int r = blockIdx.x; r < rows; r += gridDim.x) y[r * N + threadIdx.x] = 1; }""",
         ["# TODO: the shape: its indices are multiples of a parameter"],
+    ),
+    "a pitch in bytes": (
+        """__global__ void k(float* y, int rows, int columns, size_t pitch) {
+            const int i = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y; if (i >= columns || r >= rows) return;
+            float* row = (float*)((char*)y + r * pitch) + i; *row = 1; }""",
+        ["pitch = {", "# TODO: the value that you use"],
     ),
     "types that the code tells apart": (
         f"""template <typename T> __global__ void k(T* y, int n) {{ {BOUND}

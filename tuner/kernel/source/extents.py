@@ -94,6 +94,8 @@ def row_lengths(names: SourceNames, use: CodeUse) -> dict[str, str]:
         if isinstance(names.scalars.get(names.named(one.name)), Given) and is_stride(one.name)
     }
     found: dict[str, str] = {}
+    if re.search(r"\bchar ?\*", use.code):
+        return {}  # they may be bytes
     for index in (index for pointer in use.pointers.values() for index in pointer.indices):
         beside = [part for product in index if strides.isdisjoint(product) for part in product]
         lengths = [bound for part in beside if (bound := use.bound(part)) is not None]
@@ -300,7 +302,8 @@ def dynamic_shared(use: CodeUse) -> tuple[list[str], set[str], bool]:
 def _compared_around(node: Node) -> Iterator[str]:
     """Yield the names in comparisons that decide whether code is run, with ``_`` for the point."""
     while (around := node.parent) is not None:
-        test = around.child_by_field_name("condition")
+        before = around.type == "binary_expression" and text_of(around.children[1]) == "&&"
+        test = around.children[0] if before else around.child_by_field_name("condition")
         if test is not None and test != node and re.search("[<>]", text_of(test)):
             yield from re.findall(r"\w+", text_of(test).replace("threadIdx.", "threadIdx_"))
         node = around

@@ -16,7 +16,7 @@ from tuner.kernel.source.classes import words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import DEPTH, python_of
 from tuner.kernel.source.parameters import is_block, is_size
-from tuner.kernel.source.tree import code, head_of, names_in, text_of, walk
+from tuner.kernel.source.tree import code, head_of, name_node, names_in, text_of, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
 from tuner.kernel.source.use import LEAST_SIZE, number_of, numbers_of
 from tuner.kernel.toml.table import is_name, name_for
@@ -212,7 +212,7 @@ class SourceNames:
             value = int(macro.value.strip("()uU"))
             if macro.guarded or (value >= LEAST_SIZE and is_size(name) and name in of_kernel):
                 self._take_macro(name, value)
-            elif value >= LEAST_SIZE and not is_block(name):
+            elif value >= LEAST_SIZE and not is_block(name) and name in of_kernel:
                 self.renamed[name] = str(value)
 
     def _take_macro(self, name: str, value: int | None) -> None:
@@ -270,7 +270,10 @@ class SourceNames:
         """Return whether the code takes numbers of a type that is missing for places: for indices, or of a thread."""
         of_type = {one.name for one in self.kernel.parameters if one.type.base == name}
         for one in walk(self.kernel.body, "declaration"):
-            of_type |= {*names_in(one)[1:]} if name in head_of(one) else set()
+            declared = map(
+                name_node, one.children_by_field_name("declarator") if name in head_of(one) else ()
+            )
+            of_type |= {text_of(of) for of in declared if of is not None}
         found = re.findall(r"\[([^\]]*)", code(self.kernel.body))
         return not of_type.isdisjoint(re.findall(r"\w+", " ".join(found)))
 

@@ -148,6 +148,15 @@ class Tensors:
         sums = (index, *(sum_of(tree, self._use.first) or {} for tree in trees if tree is not None))
         return any(len(one) > 1 and passed.intersection(one) for terms in sums for one in terms)
 
+    def _counted(self, index: Sum) -> int:
+        """Return to what number a loop counts that goes through rows, j of ``x[j * n + i]``; 0 where none does."""
+        rows = [one for one in index if any(map(self._use.is_size, one))]
+        counted = [part for one in rows for part in one if part in self._use.begins]
+        if len(rows) != 1 or len(counted) != 1:
+            return 0
+        number = re.search(rf"\b{counted[0]} < (\w+)", self._use.code)
+        return (self._names.number(number[1]) or 0) if number else 0
+
     def _guessed(self, use: Use, shape: list[str | None], left: list[str]) -> tuple[list[str | None], str]:
         """Return a shape of which the code does not show all, and what to say about it."""
         sizes: list[str | None] = [
@@ -165,6 +174,14 @@ class Tensors:
             note = "" if len(sizes) == 1 and not (parts or use.passed) else "the shape"
             return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), note
         far = any("[" in part for index in use.indices for one in index for part in one)
+        if (
+            len(shape) > 1
+            and (counts := {self._counted(index) for index in use.indices})
+            and len(counts) == 1
+        ):
+            shape = [str(count) if one is None and (count := next(iter(counts))) else one for one in shape]
+            if None not in shape:
+                return shape, ""
         if left:
             placed = any(
                 left[0] in one for of in self._use.pointers.values() for index in of.indices for one in index
