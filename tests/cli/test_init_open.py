@@ -64,6 +64,17 @@ LAUNCHED |= {
         void run(float* y, int n) { for (int r = 0; r < ROUNDS; ++r) k<<<n / 64, 64>>>(y, n); }""",
         ['y = { shape = ["5", "n"], dtype = "float32", role = "output" }\n'],
     ),
+    "blocks that read like a function, and threads that are set later": (
+        """__global__ void k(float* y, int rows, int heads) { y[blockIdx.x / heads * heads + threadIdx.x + 4 * threadIdx.y] = 1; }
+        void run(float* y, int rows, int heads) { dim3 grid(rows * heads); dim3 block; block = dim3(4, 8);
+            k<<<grid, block>>>(y, rows, heads); }""",
+        ['grid = ["rows * heads"]', 'block = ["4", "8"]'],
+    ),
+    "threads that the code asks for, and an array that a macro of another file writes": (
+        f"""__global__ void k(const float* x, float* y, int n) {{ assert(blockDim.x == 32); {BOUND}
+            STORE(y[i]) = x[i]; }}""",
+        ['block = ["32"]', 'y = { shape = ["n"], dtype = "float32", role = "output" }'],
+    ),
     "threads that the first half of a condition leaves out": (
         f"""#define COUNT 64
         __global__ void k(float* y, int n) {{ __shared__ int s[16]; {BOUND}

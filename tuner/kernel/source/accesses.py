@@ -154,6 +154,9 @@ class Accesses:
         parts = ("field_expression", "parenthesized_expression", "subscript_expression")
         while around is not None and around.type in parts and around.named_children[0] == node:
             node, around = around, around.parent
+        call = around.parent if around is not None and around.type == "argument_list" else None
+        if call is not None and call.parent is not None and call.parent.type == "assignment_expression":
+            node, around = call, call.parent  # STORE(x[i]) = y
         operator = around.child_by_field_name("operator") if around is not None else None
         mark = text_of(operator) if operator is not None else ""
         called = receiver_of(node) if mark == "&" else ""

@@ -127,10 +127,9 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
         one = [*block, "", ""][AXES.index(along)]
         if one in parameters and room < max(values := [*map(int, parameters[one].values)]):
             constraints[f"arrays of the code have room for {room} threads along {along}"] = f"{one} <= {room}"
-            usual = min(
-                int(parameters[one].default or 1), max(least for least in (1, *values) if least <= room)
-            )
-            parameters[one] = replace(parameters[one], default=usual)
+            most_fitting = max((value for value in values if value <= room), default=room)
+            usual = min(int(parameters[one].default or most_fitting), most_fitting)
+            parameters[one] = replace(parameters[one], values=sorted({*values, most_fitting}), default=usual)
     reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024, shared)
     written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
     used = re.findall(r"\w+", str([tensors, launch, constraints, names.scalars]))

@@ -128,6 +128,10 @@ def _tree(node: Node | None) -> ast.expr:
             return _function(node)
         case "sizeof_expression" if parts and (dtype := PASSED_AS.get(base_of(words(parts[0])))):
             return ast.Constant(ITEMSIZE[dtype])
+        case "parameter_declaration" if len(parts) == 2 and parts[1].type == "pointer_declarator":
+            return ast.BinOp(
+                _tree(parts[0]), ast.Mult(), _tree(parts[1].named_children[-1])
+            )  # dim3 grid(a * b)
         case "cast_expression" | "qualified_identifier" | "condition_clause" if parts:
             return _tree(parts[-1])
         case (

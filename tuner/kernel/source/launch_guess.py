@@ -195,9 +195,11 @@ class LaunchGuess:
             if chosen := next((name for name in free if name not in self.blocks), None):
                 self.blocks[chosen] = axis
                 return chosen
-        of_cub = re.search(r"\bcub ?:: ?Block\w+ ?< ?[^,<>]+, ?(\w+)", self._use.code)
-        if of_cub and axis == "x" and (fixed := self._names.number(of_cub[1])):
-            return str(fixed)
+        says = rf"\bblockDim\.{axis} == (\w+)" + r"|\bcub ?:: ?Block\w+ ?< ?[^,<>]+, ?(\w+)" * (axis == "x")
+        said = re.search(says, self._use.code)
+        terms = self._use.sum(python_of(next(filter(None, said.groups())))) if said else None
+        if terms and set(terms) == {()}:
+            return str(terms[()])
         asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
         asks &= not self._same_number(axis)
         if called is not None and not (asks and called.isdecimal()):
@@ -258,6 +260,8 @@ class LaunchGuess:
         elif node.named_children and text_of(node.named_children[0]) == "dim3":
             parts = node.named_children[-1].named_children
         number = AXES.index(axis)
+        if number and node.type == "identifier":
+            return None  # a dim3 perhaps
         text = self.in_file(parts[number]) if number < len(parts) else "1"
         terms = sum_of(python_text(text)) if text else None
         text = str(terms[()]) if terms is not None and set(terms) == {()} else text

@@ -131,8 +131,15 @@ def extents_of(declarator: Node) -> list[Node]:
 
 
 def variables_of(body: Node | None) -> Iterator[tuple[str, Node]]:
-    """Yield the variables of some code with what they begin as, also ``(8, 8)`` of ``dim3 grid(8, 8)``."""
-    for one in walk(body, "init_declarator", "function_declarator"):
+    """Yield the variables of some code with what they begin as, also ``(8, 8)`` of ``dim3 grid(8, 8)``.
+
+    ``grid = dim3(8, 8)`` counts, too.
+    """
+    for one in walk(body, "init_declarator", "function_declarator", "assignment_expression"):
+        if one.type == "assignment_expression":
+            if text_of(one.children[-1]).startswith("dim3"):
+                yield text_of(one.children[0]), one.children[-1]
+            continue
         value = one.child_by_field_name("value" if one.type == "init_declarator" else "parameters")
         name = name_node(one)
         if value is not None and name is not None and not extents_of(one):
@@ -153,12 +160,15 @@ def with_own_names(body: Node | None) -> Node | None:
         again = re.match(r"(\w+)\s*=[^=]", text_of(one)) if one.type == "expression_statement" else None
         if body is not None and again and (body.start_byte, body.end_byte, None) in found.get(again[1], ()):
             found[again[1]].append((one.end_byte, body.end_byte, one.named_children[0].children[0]))
+    used: dict[str, list[Node]] = {}
+    for one in walk(body, "identifier"):
+        used.setdefault(text_of(one), []).append(one)
     edits: dict[int, tuple[int, str]] = {}
     for name, places in found.items():
         longest = sorted(places, key=lambda place: place[0] - place[1])
         for number, (start, end, target) in enumerate(longest[1:], 2):
-            for one in walk(body, "identifier"):
-                if start <= one.start_byte < end and text_of(one) == name:
+            for one in used.get(name, ()):
+                if start <= one.start_byte < end:
                     edits[one.start_byte] = one.end_byte, f"{name}_{number}"
             if target is not None:
                 edits[target.start_byte] = target.end_byte, f"auto {name}_{number}"

@@ -255,7 +255,7 @@ class CodeUse:
             below = one
         outermost = strides[order[-1]]
         if not extents and outermost:  # x[i + 2 * n]: the third of arrays that lie one behind the other
-            sized = {product: n for product, n in index.items() if product and self.sizes.issuperset(product)}
+            sized = {one: n for one, n in index.items() if one and n > 0 and self.sizes.issuperset(one)}
             outermost = (
                 sum_text(plus([sum_of(python_text(outermost)) or {}, sized]) or {}) if sized else outermost
             )
@@ -317,7 +317,7 @@ class CodeUse:
                 bound = self.bound(name)
                 if by and bound:
                     bound = sum_text(self.sum(python_text(f"({bound}) * ({by})")) or {})
-                if bound or by or terms != {(block,): 1}:
+                if bound or not (by or terms == {(block,): 1}):
                     found.append((factor, bound))
         for use in self.pointers.values():
             for index in use.indices:
