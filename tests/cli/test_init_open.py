@@ -65,7 +65,8 @@ LAUNCHED |= {
         ['y = { shape = ["5", "n"], dtype = "float32", role = "output" }\n'],
     ),
     "blocks that read like a function, and threads that are set later": (
-        """__global__ void k(float* y, int rows, int heads) { y[blockIdx.x / heads * heads + threadIdx.x + 4 * threadIdx.y] = 1; }
+        """__global__ void k(float* y, int rows, int heads) {
+            y[blockIdx.x / heads * heads + threadIdx.x + 4 * threadIdx.y] = 1; }
         void run(float* y, int rows, int heads) { dim3 grid(rows * heads); dim3 block; block = dim3(4, 8);
             k<<<grid, block>>>(y, rows, heads); }""",
         ['grid = ["rows * heads"]', 'block = ["4", "8"]'],
@@ -74,6 +75,17 @@ LAUNCHED |= {
         f"""__global__ void k(const float* x, float* y, int n) {{ assert(blockDim.x == 32); {BOUND}
             STORE(y[i]) = x[i]; }}""",
         ['block = ["32"]', 'y = { shape = ["n"], dtype = "float32", role = "output" }'],
+    ),
+    "threads that only a function asks for": (
+        """__device__ int first() { return threadIdx.x; }
+        __global__ void k(float* y, int n) { y[first()] = n; }
+        void run(float* y, int n) { k<<<1, 64>>>(y, n); }""",
+        ['block = ["64"]'],
+    ),
+    "an old product, and neighbours among vectors": (
+        """__global__ void k(const float4* x, const int* at, float* y, int n) {
+            const int i = __mul24(blockIdx.x, blockDim.x) + threadIdx.x; if (i < n) y[i] = x[at[i]].x + x[i].y; }""",
+        ['y = { shape = ["n"]', 'at = { shape = ["n"], dtype = "int32", init = { uniform = [0, "n - 1"] } }'],
     ),
     "threads that the first half of a condition leaves out": (
         f"""#define COUNT 64
@@ -124,6 +136,16 @@ OPEN = {
         """template <int N> __global__ void k(float* y, int rows) {
             for (int r = blockIdx.x; r < rows; r += gridDim.x) y[r * N + threadIdx.x] = 1; }""",
         ["# TODO: the shape: its indices are multiples of a parameter"],
+    ),
+    "rows of threads": (
+        """__global__ void k(float* y, int n) { const int i = __umul24(blockIdx.x, blockDim.x) + threadIdx.x;
+            if (i < n) y[__umul24(threadIdx.y, n) + i] = 1; }
+        void run(float* y, int n) { dim3 threads(128, 3); k<<<(n + 127) / 128, threads>>>(y, n); }""",
+        ["y = {", "# TODO: the shape"],
+    ),
+    "a number of a template's type": (
+        f"""template <typename T> __global__ void k(float* y, int n, T factor) {{ {BOUND} y[i] *= factor; }}""",
+        ["# TODO: 0.5 stands for what the source does not say: factor."],
     ),
     "a pitch in bytes": (
         """__global__ void k(float* y, int rows, int columns, size_t pitch) {

@@ -120,6 +120,8 @@ def _tree(node: Node | None) -> ast.expr:
             match name, given:
                 case "ceil" | "ceilf", [ast.BinOp(left=above, op=ast.FloorDiv(), right=below)]:
                     return _ceil_div(above, below)
+                case "__mul24" | "__umul24" | "mul24", [left, right]:
+                    return ast.BinOp(left, ast.Mult(), right)
                 case _, [above, below] if name.lower() in _DIVISIONS:
                     return _ceil_div(above, below)
             name = name.lower() if name.lower() in ("min", "max") else name

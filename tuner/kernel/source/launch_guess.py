@@ -100,7 +100,9 @@ class LaunchGuess:
         threads = of_grid or self._use.uses(f"threadIdx.{axis}") or self._use.uses(f"blockDim.{axis}")
         span = self._use.span(axis)
         if span is None:
-            block = self._use.extents.get(f"threadIdx_{axis}") or (self._block(axis, {}) if threads else "1")
+            block = self._use.extents.get(f"threadIdx_{axis}") or (
+                self._block(axis, {}) if threads else self._called_shape(1, axis) or "1"
+            )
             called = self._called_shape(1, axis)
             block = called if called in self._names.found else block
             indices = str([one.indices for one in self._use.pointers.values()])
@@ -109,7 +111,7 @@ class LaunchGuess:
             missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and (many or not self._axes()))
             return block, (missed and self._called_shape(0, axis)) or ("sm_count" if of_grid else "1"), missed
         factor, bound = span
-        block = self._block(axis, factor) if threads else "1"
+        block = self._block(axis, factor) if threads else self._called_shape(1, axis) or "1"
         if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
             return block, blocks, False
         covered = self._names.text(sum_text(factor)).replace(f"blockDim_{axis}", block)

@@ -330,6 +330,7 @@ class SourceNames:
             role = self.renamed.get(one.type.base, one.type.role)
             if not one.type.pointers and role in self.dtypes:
                 self.scalars[self.named(one.name)] = (role, 1 if DTYPES[self.dtypes[role][0]].whole else 0.5)
+                self.assumed += [self.named(one.name)] * (self.scalars[self.named(one.name)][1] == 0.5)
 
     def _unknown(self, name: str) -> str:
         looped = "a loop around the launch changes it: describe the loop by repeat"

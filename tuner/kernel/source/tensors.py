@@ -11,6 +11,7 @@ from tuner.kernel.source.accesses import Use
 from tuner.kernel.source.expressions import Product, Sum, expression_text, plus, python_text, sum_of, sum_text
 from tuner.kernel.source.extents import values_asked, values_kept
 from tuner.kernel.source.names import SMALL, SourceNames
+from tuner.kernel.source.parameters import is_size
 from tuner.kernel.source.tree import text_of, walk
 from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.use import CodeUse
@@ -53,7 +54,8 @@ class Tensors:
                 of = self._use.pointers[use.limits].indices
                 inner = any("[" in part for index in of for one in index if len(one) == 1 for part in one)
                 shape = self._tensors[self._names.named(use.limits)].shape
-                most = f"{shape[-1 if inner else 0]} - 1"
+                extents = shape[:-1] if self._types[use.limits].lanes > 1 else shape
+                most = f"{extents[-1 if inner else 0]} - 1"
                 selects = self._names.named(name)
                 if self._tensors[selects].dtype in ("uint8", "uint16"):  # a table of all that it may hold
                     entries = 1 + DTYPES[self._tensors[selects].dtype].limits[1]
@@ -61,7 +63,7 @@ class Tensors:
                     self._tensors[table] = replace(self._tensors[table], shape=[str(entries), *shape[1:]])
                     continue
                 init, tensor = {"uniform": [0, most]}, self._tensors[selects]
-                if len(shape) == 1 and all(
+                if len(extents) == 1 and all(
                     len(index) - (() in index) > 1 for index in of if "[" in str(index)
                 ):
                     note = "; ".join(filter(None, (tensor.note, "a part of an index: is its init right?")))
@@ -188,6 +190,7 @@ class Tensors:
             )
             sure = (
                 len(left) == 1
+                and is_size(left[0])
                 and (far or len(shape) > 1)
                 and not placed
                 and "gridDim" not in str(use.indices)
@@ -199,7 +202,10 @@ class Tensors:
             known = (name for name in ("rows", "blocks") if name in self._names.sizes)
             rows = next(known, None) or self._names.free("rows", "blocks")
             self._names.sizes.setdefault(rows, None)
-            return [rows if one is None else one for one in shape], ""
+            by_thread = any(
+                "threadIdx" in str(one) and len(one) > 1 for index in use.indices for one in index
+            )
+            return [rows if one is None else one for one in shape], "the shape" if by_thread else ""
         return (sizes[:1] or ["1"], "" if len(sizes) == 1 and far else "the shape")
 
     def _role_of(self, one: Parameter, use: Use) -> tuple[str, Any, str]:
