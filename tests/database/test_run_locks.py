@@ -122,7 +122,7 @@ def test_check_finds_what_two_tuners_did_to_one_run(database: Path) -> None:
 
 def test_a_file_that_was_exchanged_during_the_run_is_noticed(tmp_path: Path, database: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "30")
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "200")
     fake.wait_for_trials(database, 5)
     other = tmp_path / "other.db"
     Database.open(other).close()
@@ -135,7 +135,7 @@ def test_a_file_that_was_exchanged_during_the_run_is_noticed(tmp_path: Path, dat
 
 def test_a_file_that_was_deleted_during_the_run_is_noticed(tmp_path: Path, database: Path) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "30")
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "200")
     fake.wait_for_trials(database, 5)
     database.unlink()
     said = fake.ends()
@@ -161,7 +161,7 @@ def test_a_file_that_is_destroyed_during_the_run_is_noticed(
     tmp_path: Path, database: Path, damage: str
 ) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "30")
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "200")
     fake.wait_for_trials(database, 5)
     size = database.stat().st_size
     with database.open("r+b") as file:
