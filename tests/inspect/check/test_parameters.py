@@ -90,6 +90,8 @@ WRONG = {
     ),
     "a dtype": ({"before": "#define input_type double\n"}, "twice.cu:1: input_type is defined again"),
     "an option": ({"options": '"-Dfactor=2"'}, "twice.toml:8: options define factor"),
+    "an option of a dtype": ({"options": '"-Dinput_type=double"'}, "twice.toml:8: options define input_type"),
+    "a type": ({"before": "typedef double input_type;\n", "body": "input_type z = n; n = z;"}, "input_type is a macro"),
     "no option": ({"options": '"-Ufactor"'}, "twice.toml:8: options define factor"),
     "a local variable": (
         {"file": "twice.cu.j2", "code": TEMPLATE, "body": "const int factor = 2;"},

@@ -333,6 +333,8 @@ def _macro(task: _Task, file: Path, line: int, said: str) -> str:
         )
     given = (*task.request.configuration.values, *task.request.problem.options)
     names = [name for name in given if re.search(rf"\b{name}\b", code)]
+    types = "|".join(f"{role}_type" for role in task.request.problem.dtypes)
+    names += re.findall(rf"\busing\s+({types})\b", code) + re.findall(rf"\btypedef\b.*\b({types})\s*;", code)
     declared = [
         n for n in names if re.search(rf"(?:\.|->)\s*{n}\b|\b(?!return\b)\w+\s+[*&]*{n}\s*[,)=;[{{]", code)
     ]

@@ -19,7 +19,7 @@ from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.subjects import Subject, alternatives, problems
-from tuner.inspect.check.uses import code_files, defined_again
+from tuner.inspect.check.uses import by_option, code_files, defined_again
 from tuner.kernel.options import written_options
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
@@ -83,11 +83,11 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
         at = _warned(files, compared.redefined.get(name), name)
         reached = _reaches(kernel, subject.variant, files, name)
         own = name not in launched or _again(files, name)
-        if at is None and own and not _by_option(kernel, subject.variant, name):
+        if at is None and own and not by_option(kernel, subject.variant, name):
             at = _override(files, name, reached=reached)
         if at is not None:
             report.at(*at)
-        elif name in launched or _by_option(kernel, subject.variant, name):
+        elif name in launched or by_option(kernel, subject.variant, name):
             continue
         elif reached:
             report.note(
@@ -99,7 +99,7 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
             key = ("variants", subject.variant.name, "parameters", name)
             report.add(key, problem, "use it, or leave it out: it only wastes trials")
     plain = any(launch.template.suffix != ".j2" for launch in subject.variant.launches)
-    for name in filter(partial(_by_option, kernel, subject.variant), pairs if plain else pending):
+    for name in filter(partial(by_option, kernel, subject.variant), pairs if plain else pending):
         report.add(("compile", "options"), f"options define {name}, which is tuned", "leave that out")
 
 
@@ -258,11 +258,6 @@ def _reaches(kernel: KernelSpec, variant: VariantSpec, files: Files, name: str) 
             if templated and name in undeclared_names(text, kernel.folder):
                 return True
     return False
-
-
-def _by_option(kernel: KernelSpec, variant: VariantSpec, name: str) -> bool:
-    options = " ".join(("", *written_options(kernel, variant.name)))
-    return bool(re.search(rf"\s(?:-[DU]|--(?:un)?define-macro[= ])\s*{name}\b", options))
 
 
 def _again(files: Files, name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from tuner.core import paths
@@ -32,7 +33,7 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
             if names := replaced_defines(kernel, template):
                 sizes = ", ".join(names)
                 report.note(f"{template.name}: the problem's {sizes} takes the place of its own number")
-            _check_defines(kernel, template, report)
+            _check_defines(kernel, variant, template, report)
     for tensor in kernel.tensors.values():
         if tensor.role not in OUTPUTS and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
@@ -58,17 +59,25 @@ def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], re
             report.add((*key, "scratch", scratch.name), problem, "pass it, or leave it out")
 
 
-def _check_defines(kernel: KernelSpec, template: Path, report: Report) -> None:
+def _check_defines(kernel: KernelSpec, variant: VariantSpec, template: Path, report: Report) -> None:
     """Report macros of dtype roles and options that a plain source defines again, but for the only type there is."""
     own = dict.fromkeys(kernel.options, "") | {
         f"{role}_type": CUDA_HEADER_TYPES.get(dtype, "") if isinstance(dtype, str) else ""
         for role, dtype in kernel.dtypes.items()
     }
+    for name in filter(partial(by_option, kernel, variant), (*own, *kernel.sizes)):
+        report.add(("compile", "options"), f"options define {name}, which the problem does", "leave that out")
     parameters = [name for variant in kernel.variants.values() for name in variant.parameters]
     for file, text in (code_files(kernel, template) or {}).items():
         for name, macro in preprocessed(text, {*own, *parameters}).macros.items():
             if macro.value != own.get(name, macro.value):
                 report.at(file, macro.line, *defined_again(name))
+
+
+def by_option(kernel: KernelSpec, variant: VariantSpec, name: str) -> bool:
+    """Return whether the compiler's options define a name, or undefine it."""
+    options = " ".join(("", *written_options(kernel, variant.name)))
+    return bool(re.search(rf"\s(?:-[DU]|--(?:un)?define-macro[= ])\s*{name}\b", options))
 
 
 def defined_again(name: str) -> tuple[str, str]:
