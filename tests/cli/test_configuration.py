@@ -96,6 +96,7 @@ def test_a_configuration_as_tables_print_it(kernel: KernelSpec, text: str) -> No
         ("plain block_size=257", "256"),
         ("plain block_size", "'block_size' has no value"),
         ("plain plain", "2 variants"),
+        ("block_size=128 items=2 block_size=256", "gives block_size twice"),
     ],
 )
 def test_what_the_kernel_does_not_have_is_refused(kernel: KernelSpec, text: str, words: str) -> None:

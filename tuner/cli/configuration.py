@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner.cli.best import measured_else_replayed
 from tuner.cli.options import ConfigurationArguments, ForGpuArguments
-from tuner.cli.problems import make_problem
+from tuner.cli.problems import assignments, make_problem
 from tuner.core import paths
 from tuner.core.conditions import Calibration
 from tuner.core.errors import DeviceError, NoGpuError, UsageError, suggestion
@@ -165,7 +165,7 @@ def parse_configuration(kernel: KernelSpec, text: str) -> Configuration:
     variant = kernel.variants.get(name)
     if variant is None:
         raise UsageError(f"{kernel.name} has no variant {name!r}", suggestion(name, kernel.variants))
-    pairs = [word.partition("=")[::2] for word in words if "=" in word]
+    pairs = assignments([word for word in words if "=" in word], "--config")
     return Configuration.of(name, {**variant.defaults, **_values(variant, dict(pairs))})
 
 
