@@ -204,3 +204,13 @@ def test_code_for_newer_gpus_is_run_but_for_ptx(child: CpuChild, tmp_path: Path)
     ptx = f'\n#if __CUDA_ARCH__ >= 800\nasm("trap;");\n#else\n{body}\n#endif\n'
     for code in (wholly, older, ptx):
         assert said(child, tmp_path, CODE.replace(body, code)) == "; "
+
+
+def test_a_variable_that_lives_on_is_as_it_was_or_is_state(child: CpuChild, tmp_path: Path) -> None:
+    counts = "    atomicAdd(&of::count, 1);\n    __syncthreads();\n"
+    code = "namespace of { static __device__ int count; }\n" + CODE.replace("    __syncthreads();\n", counts)
+    assert "it changes count, a variable that lives" in said(child, tmp_path, code)
+    state = KERNEL.replace("variants.v.parameters", 'variants.v.state = ["count"]\nvariants.v.parameters')
+    assert said(child, tmp_path, code, state) == "; "
+    back = code.replace(counts, f"{counts}    if (t == 0) of::count = 0;\n")
+    assert said(child, tmp_path, back) == "; "

@@ -260,8 +260,9 @@ class _Runner:
             memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
             if buffer.zeroed or buffer.zeroed_once:
                 memory[buffer.name].fill(np.zeros(buffer.count))
-        for launch in plan.launches:
-            self._run(specs[launch.code], launch, problem, configuration, memory)
+        ran = {self._run(specs[one.code], one, problem, configuration, memory) for one in plan.launches}
+        for fault in filter(None, (one.lasting.changed(plan.state) for one in ran if not self._request.most)):
+            raise KernelFault(fault)
         for buffer in plan.scratch:
             if buffer.zeroed_once and memory[buffer.name].elements.any():
                 raise KernelFault(f"{buffer.name} is not left as zeros, as the next run needs it")
@@ -304,7 +305,7 @@ class _Runner:
         problem: Problem,
         configuration: Configuration,
         memory: Mapping[str, HostArray],
-    ) -> None:
+    ) -> HostKernel:
         if launch.needs_cluster_order or any(kind == "map" for kind, _, _ in launch.arguments):
             raise NotForHost("it takes tensor maps, or clusters in an order")
         compiled = self._compile(spec, problem, configuration)
@@ -312,14 +313,14 @@ class _Runner:
             compiled.fill(variable, memory[tensor])
         together = 1 << 20 if launch.resident or launch.cooperative else math.prod(launch.cluster or (1,))
         schedule = Schedule(0, max(RESIDENT, together), together == 1, launch.cooperative)
-        arguments = launch_arguments(launch, memory)
-        others = in_structs(launch, memory)
+        arguments, others = launch_arguments(launch, memory), in_structs(launch, memory)
         shape = launch.grid, launch.block, launch.shared_bytes
         compiled(*shape, schedule, *arguments, others=others, most=self._request.most)
         if self._request.most:
             self._patterns.setdefault(launch.code, tuple(compiled.told.patterns(launch.threads)))
         if self._unset is None and compiled.told.reads_unset:
             self._unset = compiled.told
+        return compiled
 
     def _compile(self, spec: LaunchSpec, problem: Problem, configuration: Configuration) -> HostKernel:
         source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)
@@ -331,13 +332,12 @@ class _Runner:
         if key not in self._compiled:
             folder = self._request.folder / str(len(self._compiled))
             include = (spec.template.parent, *self._kernel.include)
-            filled = [variable for variable, _ in spec.constants]
             compiled = partial(
                 HostKernel,
                 entry=entry,
                 folder=folder,
                 include=include,
-                variables=filled,
+                variables=[variable for variable, _ in spec.constants],
                 options=options,
                 place=partial(self._place, spec, problem, configuration),
                 cc=self._request.gpu.cc,

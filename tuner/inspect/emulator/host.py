@@ -35,7 +35,7 @@ from tuner.core.files import make_private, refusal
 from tuner.core.model import digest
 from tuner.inspect.emulator.accesses import Row, Told
 from tuner.inspect.emulator.source import BESIDE, PTX, dynamic_names, for_host, macros, shared_places
-from tuner.inspect.emulator.symbols import RENDERED, Symbols
+from tuner.inspect.emulator.symbols import RENDERED, Lasting, Symbols
 from tuner.kernel.contents import encoded, from_bits, in_memory
 from tuner.runtime.expressions import round_up
 from tuner.runtime.launches import Launch
@@ -167,8 +167,7 @@ class HostKernel:
     Args:
         source: CUDA C++ as it is rendered.
         entry: the kernel's name, or a C++ name expression.
-        folder: where it is built.
-        include: folders of its own headers.
+        folder, include: where it is built; folders of its own headers.
         objects: what is linked with it.
         variables: that :meth:`fill` fills, as C++ has them or mangled.
         options: for NVRTC, of which macros are kept.
@@ -239,6 +238,7 @@ class HostKernel:
         self._library.places.restype = ctypes.c_void_p
         self._variables = {name: number for number, name in enumerate(variables)}
         self._symbols = Symbols(library, place)
+        self.lasting = Lasting(self._library, self._symbols, source, variables)
         self._filled: dict[str, tuple[HostArray, int, int]] = {}
         """The array that has filled a variable, and the variable's address and bytes."""
         self.told = Told((), self._symbols, 0)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from tuner.children.cubin import source_name
 
 _OWN = {path.name for path in Path(__file__).parent.rglob("*.h*")}
 RENDERED = "rendered"
@@ -32,6 +36,17 @@ class Symbols:
                 return name.rpartition("::")[2]
         return ""
 
+    def variables(self) -> dict[str, tuple[int, int]]:
+        """Return the variables that all threads share, by their names: where behind ``body``, and how many bytes."""
+        said = _said_by("nm", "-f", "sysv", str(self.library))
+        rows = [row for row in ([cell.strip() for cell in line.split("|")] for line in said) if len(row) == 7]
+        body = next((int(row[1], 16) for row in rows if row[0] == "body"), 0)
+        return {
+            source_name(name): (int(start, 16) - body, int(size, 16))
+            for name, start, kind, of, size, *_ in rows
+            if of == "OBJECT" and kind in "bBdD" and size and not name.startswith("_ZZ")
+        }
+
     def lines(self, offsets: Sequence[int]) -> list[str]:
         """Return file and line of places in the library, each behind a call; empty texts for what is not known."""
         words = [hex(offset - 1) for offset in offsets]
@@ -53,6 +68,40 @@ class Symbols:
                 return self.place(int(line))
             return f"{Path(file).name}:{line}"
         return ""
+
+
+class Lasting:
+    """The variables of a library that live from launch to launch, and what they have held at first.
+
+    Args:
+        library: it, with its symbols.
+        source: of its kernel, which names them.
+        filled: those that launches fill.
+    """
+
+    def __init__(self, library: ctypes.CDLL, symbols: Symbols, source: str, filled: Collection[str]) -> None:
+        words = (
+            set(re.findall(r"\w+", source))
+            if re.search(r"__(?:device|managed)__[^(){}]*;", source)
+            else set()
+        )
+        words -= {name.rpartition("::")[2] for name in map(source_name, filled)}
+        body = ctypes.cast(library.body, ctypes.c_void_p).value or 0
+        found = symbols.variables() if words else {}
+        self._places = {name: (body + at, size) for name, (at, size) in found.items() if name in words}
+        self._first = self._bytes()
+
+    def _bytes(self) -> dict[str, bytes]:
+        return {name: ctypes.string_at(*place) for name, place in self._places.items()}
+
+    def changed(self, state: Collection[str]) -> str:
+        """Return what is wrong where one has changed that is no state; an empty text if none has."""
+        now = self._bytes()
+        name = next((name for name in now if now[name] != self._first[name] and name not in state), "")
+        return name and (
+            f"it changes {name}, a variable that lives from launch to launch; a kernel that keeps state on purpose "
+            f'names it: state = ["{name}"] in its variant'
+        )
 
 
 def _said_by(*words: str) -> list[str]:
