@@ -46,7 +46,7 @@ def check(asked: CheckArguments) -> None:
             say(f"note: {note}")
         done = "; ".join([*report.done, f"{time.monotonic() - began:.0f} s"])
         until = " until it was stopped, in" if report.stopped else " in"
-        say(f"{counted(len(report.findings), 'finding')}{until} {done}")
+        say(f"{counted(len(report.sorted), 'finding')}{until} {done}")
         if not report.findings and report.stopped is None:
             show_next({f"tune {shlex.quote(asked.kernel_name)}": "tune it"})
     if isinstance(report.stopped, KeyboardInterrupt):

@@ -200,6 +200,8 @@ def test_structs_by_value_are_what_their_fields_say(
         ("bool t", '{ value = "1", dtype = "bool" }', ""),
         ("uchar4 t", '{ value = "16843009", dtype = "uint32" }', ""),
         ("unsigned short t", '{ value = "n", dtype = "uint16" }', ""),
+        ("int t", '{ value = "2.5" }', "2.5 is not a whole number; give it dtype"),
+        ("unsigned char t", '{ value = "300", dtype = "uint8" }', "300 does not fit uint8"),
         ("Nothing t", '{ value = "0", dtype = "uint8" }', ""),
         (
             "const int& t",

@@ -83,8 +83,10 @@ class Report:
 
     @property
     def sorted(self) -> list[Mistake]:
-        """The findings in the order of files and lines."""
-        return sorted(self.findings)
+        """The findings in the order of files and lines, each cause once a line: a default has that of all."""
+        found = sorted(self.findings, reverse=True)
+        by_cause = {(one.file, one.line, one.problem.rpartition(" launched: ")[2]): one for one in found}
+        return sorted(by_cause.values())
 
 
 def _one_line(text: str) -> str:
