@@ -330,6 +330,18 @@ def test_doctor_tries_to_write_to_the_cache(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_doctor_says_where_a_toolkit_that_is_named_is_none(
+    tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    findings = json.loads(tune("doctor", "--json", device="").out)
+    (headers,) = (one for one in findings if one["what"] == "headers")
+    assert (
+        headers["state"] == "note"
+        and f"a folder without {tmp_path / 'include' / 'cuda.h'}" in headers["detail"]
+    )
+
+
 @pytest.mark.parametrize("lacks", ["", "nv/target", "cub/block/block_reduce.cuh"])
 def test_doctor_says_which_headers_are_missing(
     tune: Tune, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str

@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import dataclass
 
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.headers import cuda_version, header_folders, missing
+from tuner.children.headers import cuda_version, header_folders, missing, toolkits
 from tuner.children.nvrtc import nvrtc_version, supported_archs
 from tuner.cli.commands.inspection import DoctorArguments
 from tuner.core import paths
@@ -151,6 +151,10 @@ def _headers() -> Diagnosis:
             f"{where}; {', '.join(lacking)} not found: kernels that include such headers do not compile",
             "pip install nvidia-cuda-runtime nvidia-cuda-crt nvidia-cuda-cccl, or set CUDA_HOME to a CUDA toolkit",
         )
+    for named in toolkits()[:-1]:
+        if not cuda_version(named):
+            detail = f"{where}; CUDA_HOME or CUDA_PATH names a folder without {named / 'cuda.h'}"
+            return _note("headers", detail, "name a CUDA toolkit there, or nothing")
     return _ok("headers", where)
 
 
