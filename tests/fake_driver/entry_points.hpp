@@ -93,6 +93,10 @@ CUresult cuCtxGetCurrent(CUcontext* context) {
     *context = context_now();
     return CUDA_SUCCESS;
 }
+CUresult cuCtxGetLimit(std::size_t* size, CUlimit) {
+    *size = 0;
+    return CUDA_SUCCESS;
+}
 CUresult cuCtxGetDevice(CUdevice* device) {
     if (!context_now()) return CUDA_ERROR_INVALID_CONTEXT;
     *device = context_now()->device;
