@@ -77,8 +77,8 @@ LAUNCHED |= {
         ['block = ["32"]', 'y = { shape = ["n"], dtype = "float32", role = "output" }'],
     ),
     "threads that only a function asks for": (
-        """__device__ int first() { return threadIdx.x; }
-        __global__ void k(float* y, int n) { y[first()] = n; }
+        """__device__ void one(float* y, int n) { y[threadIdx.x] = n; }
+        __global__ void k(float* y, int n) { one(y, n); }
         void run(float* y, int n) { k<<<1, 64>>>(y, n); }""",
         ['block = ["64"]'],
     ),
@@ -86,6 +86,19 @@ LAUNCHED |= {
         """__global__ void k(const float4* x, const int* at, float* y, int n) {
             const int i = __mul24(blockIdx.x, blockDim.x) + threadIdx.x; if (i < n) y[i] = x[at[i]].x + x[i].y; }""",
         ['y = { shape = ["n"]', 'at = { shape = ["n"], dtype = "int32", init = { uniform = [0, "n - 1"] } }'],
+    ),
+    "what stays above minus one": (
+        """__global__ void k(float* y, int w, int h) { const int i = blockIdx.x * blockDim.x + threadIdx.x;
+            const int r = blockIdx.y * blockDim.y + threadIdx.y - 1;
+            if (r > -1 && r < h && i < w) y[r * w + i] = 1; }""",
+        ['y = { shape = ["h", "w"]', 'grid = ["ceil_div(w, block_x)", "ceil_div(h, block_y)"]'],
+    ),
+    "rows of a block and columns of its threads": (
+        """__global__ void k(const float* x, float* y, int N, int C, int H) { const int c = blockIdx.x; float sum = 0;
+            for (int n = threadIdx.x; n < N; n += blockDim.x) for (int h = 0; h < H; ++h) {
+                const int i = (n * C + c) * H + h; sum += x[i]; }
+            atomicAdd(&y[c], sum); }""",
+        ['x = { shape = ["N", "C", "H"]', 'y = { shape = ["C"]', 'grid = ["C"]'],
     ),
     "threads that the first half of a condition leaves out": (
         f"""#define COUNT 64
@@ -146,6 +159,16 @@ OPEN = {
     "a number of a template's type": (
         f"""template <typename T> __global__ void k(float* y, int n, T factor) {{ {BOUND} y[i] *= factor; }}""",
         ["# TODO: 0.5 stands for what the source does not say: factor."],
+    ),
+    "threads that nothing says": (
+        """__global__ void k(float* y) { y[blockIdx.x * blockDim.y + threadIdx.x] = 1; }""",
+        ["# TODO: threads of a block"],
+    ),
+    "a number that a loop sets, and one that is rounded": (
+        """__global__ void k(float* y, int n) { y[blockIdx.x * blockDim.x + threadIdx.x] = n; }
+        void run(float* y, int n) { unsigned levels = 0; levels = n; int half = (1 << levels) / 2;
+            k<<<(int)(n / 64.0 + 0.5), half>>>(y, n); }""",
+        ['block = ["block_size"]'],
     ),
     "a pitch in bytes": (
         """__global__ void k(float* y, int rows, int columns, size_t pitch) {

@@ -210,7 +210,7 @@ def _number(text: str) -> int | float:
     plain = text.replace("'", "").rstrip("uUlL")
     if plain.lower().startswith(("0x", "0b")):
         return int(plain, 0)
-    return int(plain) if plain.isdecimal() else float(plain.rstrip("fF"))
+    return int(plain) if plain.lstrip("-").isdecimal() else float(plain.rstrip("fF"))
 
 
 def _name(tree: ast.expr) -> str:

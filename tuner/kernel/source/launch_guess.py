@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tuner.core.errors import TunerError
+from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.source.expressions import (
     Sum,
@@ -105,8 +108,6 @@ class LaunchGuess:
             )
             called = self._called_shape(1, axis)
             block = called if called in self._names.found else block
-            indices = str([one.indices for one in self._use.pointers.values()])
-            self._unsure |= called is None and block in self._names.found and f"threadIdx_{axis}" in indices
             many = self._called is not None and self._called_shape(0, axis) != "1"
             missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and (many or not self._axes()))
             return block, (missed and self._called_shape(0, axis)) or ("sm_count" if of_grid else "1"), missed
@@ -215,6 +216,7 @@ class LaunchGuess:
         if kept in self._names.found and kept not in self.blocks:
             self.blocks[kept] = axis
             return kept
+        self._unsure |= self._called is None and not asks
         fitting = ("block_size", "threads") if self._axes() <= 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
         self._names.found[name] = int(called) if called and int(called) else None
@@ -267,7 +269,10 @@ class LaunchGuess:
         text = self.in_file(parts[number]) if number < len(parts) else "1"
         terms = sum_of(python_text(text)) if text else None
         text = str(terms[()]) if terms is not None and set(terms) == {()} else text
-        return None if text == "0" else text
+        if text and not re.search("[A-Za-z]", text):
+            with contextlib.suppress(TunerError, ArithmeticError):
+                text = str(int(parse(text).number({})))
+        return None if text == "0" or "." in (text or "") else text
 
     def in_file(self, node: Node) -> str | None:
         """Return an expression of the calling function as the file has it; None if that has not all its names."""

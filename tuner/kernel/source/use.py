@@ -205,7 +205,7 @@ class CodeUse:
         """Return whether a sum has names of the problem, and no others, and grows with one: ``x < -limit`` does not."""
         names = {name for product in terms for part in product for name in re.findall(r"[A-Za-z_]\w*", part)}
         grows = any(factor > 0 for product, factor in terms.items() if product)
-        return grows and names <= self.sizes | {"min", "max", "ceil_div"}
+        return bool(names) and grows and names <= self.sizes | {"min", "max", "ceil_div"}
 
     def _places(self, terms: Sum, of: str = "") -> bool:
         """Return whether a sum depends on a block or thread, or on a ``block``."""
