@@ -202,8 +202,20 @@ def test_code_for_newer_gpus_is_run_but_for_ptx(child: CpuChild, tmp_path: Path)
     wholly = f"\n#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 900)\n{body}\n#endif\n"
     older = f"\n#if __CUDA_ARCH__ < 800\n{body} + 1\n#elif defined(__CUDACC__)\n{body}\n#endif\n"
     ptx = f'\n#if __CUDA_ARCH__ >= 800\nasm("trap;");\n#else\n{body}\n#endif\n'
-    for code in (wholly, older, ptx):
+    hint = f'{body};\n#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\nasm("discard;");\n#endif\n'
+    for code in (wholly, older, ptx, hint):
         assert said(child, tmp_path, CODE.replace(body, code)) == "; "
+
+
+def test_code_with_ptx_for_newer_gpus_alone_is_not_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = "y[j] = a[t]"
+    code = f'\n#if (__CUDA_ARCH__ >= 800)\n{{ asm("mov.u32 %0, %laneid;" : "=r"(n)); {body}; }}\n#endif\n'
+    (tmp_path / "k.toml").write_text(KERNEL)
+    (tmp_path / "k.cu").write_text(CODE.replace(body, code))
+    told = said_by(capsys, "check", str(tmp_path / "k.toml"), "--cc", "90", "-j", "1")
+    assert told.code == 0 and "code for newer GPUs alone, with PTX" in told.err
 
 
 def test_a_variable_that_lives_on_is_as_it_was_or_is_state(child: CpuChild, tmp_path: Path) -> None:

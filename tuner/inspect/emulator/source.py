@@ -10,8 +10,11 @@ BESIDE = 'asm(".pushsection .tbss,\\"awT\\",%nobits\\n.zero 16384\\n.popsection"
 PTX = re.compile(r"\basm\b")
 _COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _ARCHITECTURE = re.compile(
-    r"^#if __CUDA_ARCH__ [^\n]*\n(.*?)(?:^#else\n(.*?))?^#endif\n", re.MULTILINE | re.DOTALL
+    r"^[ \t]*#[ \t]*if\b[^\n]*__CUDA_ARCH__\)? *>[^\n]*\n(.*?)(?:^[ \t]*#[ \t]*else\b[^\n]*\n(.*?))?"
+    r"^[ \t]*#[ \t]*endif\b[^\n]*\n",
+    re.MULTILINE | re.DOTALL,
 )
+_STATEMENT = re.compile(r'\basm\b(?:"(?:\\.|[^"\\])*"|[^";])*;')
 _SHARED = re.compile(r"\b__shared__\s+((?:alignas\s*\((?:[^()]|\([^()]*\))*\)\s*)+)")
 """With what g++ has in another order: the emulator's word for it is a storage class."""
 _DYNAMIC = re.compile(
@@ -49,8 +52,12 @@ def for_host(source: str) -> str:
 
 
 def _of_the_oldest(code: re.Match[str]) -> str:
-    if not PTX.search(code[1]):
+    rest = _STATEMENT.sub("", code[1])
+    nested = re.search(r"^[ \t]*#[ \t]*(?:if|elif)", code[1] + (code[2] or ""), re.MULTILINE)
+    if nested or not PTX.search(code[1]):
         return code[0]
+    if code[2] is None and rest.strip() and not re.search(r"\b(?:template|__device__)\b", rest):
+        return '#error "code for newer GPUs alone, with PTX"' + "\n" * code[0].count("\n")
     kept = code[2] or ""
     before = code[0][: code.start(2) - code.start()].count("\n") if kept else 0
     return "\n" * before + kept + "\n" * (code[0].count("\n") - before - kept.count("\n"))
