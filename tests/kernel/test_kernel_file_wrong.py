@@ -341,6 +341,16 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         "options = { output_type = [1], order",
         ("'output_type' cannot be a name", "rename it"),
     ),
+    "size with the name of a type": (
+        "{ n = 1024 }",
+        "{ n = 1024, input_type = 2 }",
+        ("'input_type' cannot be",),
+    ),
+    "option with the name of another's macro": (
+        "options = { order",
+        'options = { op_uses_x = [1], op = { expression = "x", of = ["x"] }, order',
+        ("'op_uses_x' cannot be a name", "a macro of the option 'op'", "rename it"),
+    ),
     "missing include folder": ("[work]", '[compile]\ninclude = ["inc"]\n[work]', ("'inc' does not exist",)),
 }
 

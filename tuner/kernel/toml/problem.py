@@ -71,9 +71,15 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     variants = top.data.get("variants")
     tables = variants.values() if isinstance(variants, dict) else ()
     parameters = {name for one in tables if isinstance(one, dict) for name in one.get("parameters") or ()}
-    names = problem.done(Names(sizes, dtypes, options, elements, parameters=frozenset(parameters)))
-    for name in options:
-        identifier(problem, name, dtypes)
+    macros = {f"{role}_type": f"the type of the dtype role {role!r}" for role in dtypes} | {
+        f"{name}_uses_{item}": f"a macro of the option {name!r}"
+        for name, of in elements.items()
+        for item in of
+    }
+    for name in (*sizes, *options):
+        identifier(problem, name, macros)
+    own = frozenset(parameters)
+    names = problem.done(Names(sizes, dtypes, options, elements, parameters=own, macros=macros))
     unique(problem, sizes, dtypes, options, RESERVED)
     presets = {preset: _preset(problem, preset, values, names) for preset, values in given.items()}
 

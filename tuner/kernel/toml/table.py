@@ -155,6 +155,8 @@ class Names:
     """Names of parts of expressions, each with its text, in which other definitions are replaced by theirs."""
     parameters: frozenset[str] = frozenset()
     """Names of all variants' parameters: what is wrong where an expression of the problem has one."""
+    macros: Mapping[str, str] = field(default_factory=dict)
+    """What macros of a plain source are whose names are made of others."""
 
     @property
     def of_problem(self) -> frozenset[str]:
@@ -167,16 +169,15 @@ class Names:
         return frozenset({*self.of_problem, *DEVICE_LIMITS, *self.extra})
 
 
-def identifier(table: Table, name: str, roles: Collection[str] = ()) -> str:
-    """Return a name if it is valid in expressions, templates and C++, and no macro of one of some dtype roles."""
+def identifier(table: Table, name: str, macros: Mapping[str, str] | None = None) -> str:
+    """Return a name if it is valid in expressions, templates and C++, and none of some macros."""
     if not IDENTIFIER.match(name) or name in FUNCTION_NAMES:
-        remedy = "use letters, digits and _, at most 64, and no function's name"
-        table.fail(f"{name!r} cannot be a name", remedy)
+        table.fail(f"{name!r} cannot be a name", "use letters, digits and _, 64 at most; no function's name")
+    what = (macros or {}).get(name)
     if keyword.iskeyword(name) or name in CPP_KEYWORDS:
-        language = "Python" if keyword.iskeyword(name) else "C++"
-        table.fail(f"{name!r} cannot be a name", f"it is a keyword of {language}, so rename it")
-    if name.endswith("_type") and (role := name.removesuffix("_type")) in roles:
-        table.fail(f"{name!r} cannot be a name", f"it is the type of the dtype role {role!r}, so rename it")
+        what = f"a keyword of {'Python' if keyword.iskeyword(name) else 'C++'}"
+    if what:
+        table.fail(f"{name!r} cannot be a name", f"it is {what}, so rename it")
     return name
 
 

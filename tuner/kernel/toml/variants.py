@@ -91,7 +91,7 @@ def _variant(name: str, table: Table, folder: Path, names: Names) -> VariantSpec
     if len(specs) > MAX_PARAMETERS:
         table.fail(f"{len(specs)} parameters", f"have at most {MAX_PARAMETERS}")
     parameters = {
-        identifier(table, parameter, names.dtypes): _parameter(parameter, spec)
+        identifier(table, parameter, names.macros): _parameter(parameter, spec)
         for parameter, spec in specs.items()
     }
     taken = names.usable | names.arguments | names.definitions.keys() | set(RESERVED)
