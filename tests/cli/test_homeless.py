@@ -30,7 +30,7 @@ def said_by_stranger(tmp_path: Path, module: str, *arguments: str) -> subprocess
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=200,
     )
 
 

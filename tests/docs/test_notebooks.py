@@ -22,7 +22,9 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(path.parent, folder, ignore=shutil.ignore_patterns("*.ipynb", "results"))
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": folder}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=200, startup_timeout=200, resources={"metadata": {"path": folder}}
+    ).execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     assert any("text/html" in output.get("data", {}) for output in shown), "no result shows itself"
     assert not [output for output in shown if output.output_type == "error"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,6 +27,7 @@ from tuner.report.progress import (
     progress_line,
 )
 from tuner.report.summary import summary
+from tuner.tuning import state as state_module
 from tuner.tuning.state import Finish, Result, State, metrics
 
 FAILED = (Status.WRONG_RESULT, Status.HANG, Status.COMPILE_ERROR, Status.MEMORY_FAULT)
@@ -40,7 +41,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.fixture
-def state(tmp_path: Path) -> State:
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     """60 of 100 trials, 40 of them from before an interruption, the other 20 in ten seconds."""
     kernel, gpu = scale_kernel(tmp_path, items=range(1, 33)), ARCHITECTURES[90]
     problem = kernel.problem()
@@ -51,7 +52,8 @@ def state(tmp_path: Path) -> State:
     best = Trial(0, configuration(), Status.OK, 190_100.0)
     failed = [Trial(1 + i, configuration(), FAILED[i % 4]) for i in range(59)]
     state.trials, state.incumbent, state.resumed_trials = [best, *failed], best, 40
-    state.search_began = time.monotonic() - 10.0
+    state.search_began = 100.0
+    monkeypatch.setattr(state_module, "time", SimpleNamespace(monotonic=lambda: 110.0))
     return state
 
 

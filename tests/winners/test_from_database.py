@@ -59,7 +59,7 @@ def test_processes_on_an_empty_cache_leave_one_valid_entry(stored: Path, tmp_pat
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-    digests = {process.communicate("\n", timeout=120)[0] for process in processes}
+    digests = {process.communicate("\n", timeout=200)[0] for process in processes}
     assert all(process.returncode == 0 for process in processes)
     assert len(digests) == 1
     (entry,) = cache.glob("*/*.cubin")
