@@ -234,14 +234,10 @@ class LaunchGuess:
         source, called = self._names.source, self._called
         if called is None or len(called.shape) < 2 or axis in threads_kept(self._use):
             return False
-        written = {
-            name
-            for one in (called.shape[1], called.variables.get(text_of(called.shape[1])))
-            for name in names_in(one)
-        }
-        return not (written & {*source.macros, *source.constants}).isdisjoint(
-            source.reached(self._kernel.name)[1]
-        )
+        block = called.shape[1]
+        written = {*names_in(block), *names_in(called.variables.get(text_of(block)))}
+        fixed = written & {*source.macros, *source.constants}
+        return not fixed.isdisjoint(source.reached(self._kernel.name)[1])
 
     def _axes(self) -> int:
         return sum(self._use.uses(f"threadIdx.{axis}") for axis in AXES)

@@ -176,25 +176,14 @@ class Tensors:
             note = "" if len(sizes) == 1 and not (parts or use.passed) else "the shape"
             return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), note
         far = any("[" in part for index in use.indices for one in index for part in one)
-        if (
-            len(shape) > 1
-            and (counts := {self._counted(index) for index in use.indices})
-            and len(counts) == 1
-        ):
-            shape = [str(count) if one is None and (count := next(iter(counts))) else one for one in shape]
-            if None not in shape:
-                return shape, ""
+        counts = {self._counted(index) for index in use.indices}
+        if len(shape) > 1 and len(counts) == 1 and 0 not in counts:
+            (count,) = counts
+            return [str(count) if one is None else one for one in shape], ""
         if left:
-            placed = any(
-                left[0] in one for of in self._use.pointers.values() for index in of.indices for one in index
-            )
-            sure = (
-                len(left) == 1
-                and is_size(left[0])
-                and (far or len(shape) > 1)
-                and not placed
-                and "gridDim" not in str(use.indices)
-            )
+            sure = len(left) == 1 and is_size(left[0]) and (far or len(shape) > 1)
+            placed = (one for of in self._use.pointers.values() for index in of.indices for one in index)
+            sure &= not any(left[0] in one for one in placed) and "gridDim" not in str(use.indices)
             return [left[0] if one is None else one for one in shape], "" if sure else "the shape"
         if len(shape) > 1:
             if len(others := [size for size in sizes if size not in shape]) == 1:
