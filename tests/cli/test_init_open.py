@@ -87,6 +87,10 @@ LAUNCHED |= {
             const int i = __mul24(blockIdx.x, blockDim.x) + threadIdx.x; if (i < n) y[i] = x[at[i]].x + x[i].y; }""",
         ['y = { shape = ["n"]', 'at = { shape = ["n"], dtype = "int32", init = { uniform = [0, "n - 1"] } }'],
     ),
+    "a type of the C library": (
+        f"__global__ void k(ulong* y, int n) {{ {BOUND} y[i] = i; }}",
+        ['y = { shape = ["n"], dtype = "uint64", role = "output" }'],
+    ),
     "what stays above minus one": (
         """__global__ void k(float* y, int w, int h) { const int i = blockIdx.x * blockDim.x + threadIdx.x;
             const int r = blockIdx.y * blockDim.y + threadIdx.y - 1;

@@ -17,7 +17,7 @@ DTYPE_OF = {
     "int8_t": "int8", "uint8_t": "uint8", "int16_t": "int16", "uint16_t": "uint16", "int32_t": "int32",
     "uint32_t": "uint32", "int64_t": "int64", "uint64_t": "uint64",
     "ptrdiff_t": "int64", "ssize_t": "int64", "clock_t": "int64", "size_t": "uint64", "intptr_t": "int64",
-    "uintptr_t": "uint64",
+    "uintptr_t": "uint64", "ulong": "uint64",
     "cuComplex": "complex64", "cuFloatComplex": "complex64", "cuDoubleComplex": "complex128",
     "complex<float>": "complex64", "complex<double>": "complex128",
     "thrust::complex<float>": "complex64", "thrust::complex<double>": "complex128",
@@ -25,7 +25,9 @@ DTYPE_OF = {
 """The dtype of each C type that a tensor's elements may have."""
 PASSED_AS = {
     **DTYPE_OF,
-    **dict.fromkeys(("unsigned long", "unsigned long long", "uint64_t", "size_t", "uintptr_t"), "int64"),
+    **dict.fromkeys(
+        ("unsigned long", "unsigned long long", "uint64_t", "size_t", "uintptr_t", "ulong"), "int64"
+    ),
 }
 """The dtype as which a number of each C type is passed: eight bytes are the same whether signed or not."""
 _VECTOR = re.compile(
