@@ -79,12 +79,13 @@ def test_template_sees_parameters_problem_and_filters(tmp_path: Path) -> None:
         "{{ block_size }} {{ fast }} {{ scale }} {{ mode }} {{ input }} {{ input | c_type }} "
         "{{ input | itemsize }} {{ output | c_type }} {{ order }} {{ problem.n }} {{ cc }} "
         "{{ ceil_div(problem.n, 64) }} {{ round_up(5, 4) }} {{ 'is_' ~ fast }}"
-        " {{ '%s%d' % (fast, fast) }} {{ '%s' | format(fast) }} {{ '{}'.format(fast) }} {{ [mode, fast] | join(',') }}"
+        " {{ '%s%d' % (fast, fast) }} {{ '%s' | format(fast) }} {{ '{}'.format(fast) }} {{ [fast] }}"
+        " {{ [mode, fast] | join(',') }}"
     )
     source, entry = rendered(kernel_with(tmp_path, text, entry="k<{{ input | c_type }}, {{ block_size }}>"))
     assert (
         source
-        == "64 true 0.5 plain float16 half_t 2 float up 1000 90 16 8 is_true true1 true true plain,true"
+        == "64 true 0.5 plain float16 half_t 2 float up 1000 90 16 8 is_true true1 true true [true] plain,true"
     )
     assert entry == "k<half_t, 64>"
 

@@ -44,12 +44,8 @@ def plain_file(path: Path) -> BinaryIO:
     Raises:
         OSError: it cannot be read, or is a folder, a device or a pipe.
     """
-    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - the caller closes it
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
         raise OSError(errno.EINVAL, "it is no plain file", str(path))
     return file
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)

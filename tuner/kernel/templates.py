@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 import msgspec
 from jinja2 import nodes
-from jinja2.filters import sync_do_join as do_join
+from jinja2.filters import sync_do_join
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -78,7 +78,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             TemplateRuntimeError: that is too long.
         """
         if operator == "%" and isinstance(left, str):
-            right = tuple(map(_printed, right)) if isinstance(right, tuple) else _printed(right)
+            right = _printed(right)
         length = 0
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
             length = left.bit_length() * right
@@ -96,8 +96,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     def call(self, context: Context, function: Any, /, *arguments: Any, **named: Any) -> Any:
         """Return what a call gives; of a method of a text, such as ``format``, as :func:`_printed`."""
         if isinstance(getattr(getattr(function, "__wrapped__", function), "__self__", None), str):
-            arguments = tuple(map(_printed, arguments))
-            named = {name: _printed(value) for name, value in named.items()}
+            arguments, named = _printed(arguments), _printed(named)
         return super().call(context, function, *arguments, **named)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -126,19 +125,17 @@ class _Boolean(int):
 
 
 def _printed(value: Any) -> Any:
-    """Return what stands for a value in a text."""
+    """Return what stands for a value in a text, or for those of several."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_printed, value))
+    if isinstance(value, dict):
+        return {name: _printed(one) for name, one in value.items()}
     return _Boolean(value) if isinstance(value, bool) else value
-
-
-def _format(text: str, *values: Any, **named: Any) -> str:
-    """Return what the filter of that name does."""
-    return text % ({name: _printed(value) for name, value in named.items()} or tuple(map(_printed, values)))
 
 
 @jinja2.pass_eval_context
 def _join(context: nodes.EvalContext, values: Iterable[Any], *arguments: Any, **named: Any) -> Any:
-    """Return what the filter of that name does."""
-    return do_join(context, map(_printed, values), *arguments, **named)
+    return sync_do_join(context, _printed([*values]), *arguments, **named)
 
 
 @functools.lru_cache(maxsize=16)
@@ -155,7 +152,8 @@ def environment_of(folder: Path, marked: bool = False) -> jinja2.Environment:
         auto_reload=not _READ_ONCE.is_set(),
         extensions=[LineMarks] if marked else [],
     )
-    environment.filters |= {"string": lambda value: str(_printed(value)), "format": _format, "join": _join}
+    environment.filters |= {"string": lambda value: str(_printed(value)), "join": _join}
+    environment.filters["format"] = lambda text, *values, **named: text % _printed(named or values)
     environment.filters["c_type"] = _lookup(C_TYPES, "c_type")
     environment.filters["itemsize"] = _lookup(ITEMSIZE, "itemsize")
     for function in (cuda, cuda_double, cuda_magnitude, uses, operations):
