@@ -18,7 +18,8 @@ def test_there_are_notebooks() -> None:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
+def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # where IPython keeps what it likes
     folder = tmp_path / "run"
     shutil.copytree(path.parent, folder, ignore=shutil.ignore_patterns("*.ipynb", "results"))
     notebook = nbformat.read(path, as_version=4)
