@@ -280,6 +280,12 @@ def test_close_is_quick_and_leaves_no_process_and_nobody_waiting(tmp_path: Path)
     assert {one.result(100.0).status for one in asked} == {Status.COMPILE_ERROR}
 
 
+def test_who_asks_while_compilers_are_closed_is_answered_at_once(tmp_path: Path, pool: CompilePool) -> None:
+    pool._closing = True
+    asked = pool.submit(Bench(tmp_path, pool).request(plain()))
+    assert asked.result(100.0).error == "the compilers were closed"
+
+
 def test_equal_sources_come_from_the_cache(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     for _ in range(2):

@@ -70,7 +70,7 @@ class CompilePool:
         self._queue: queue.PriorityQueue[_QueuedCompilation] = queue.PriorityQueue()
         self._numbers = itertools.count()
         self._children: set[CompileChild] = set()
-        self._closing = self._closed = False
+        self._closing = False
         self._lock = threading.Lock()
         self._threads = [
             threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)
@@ -90,7 +90,7 @@ class CompilePool:
         future: Future[Compilation] = Future()
         rank = AHEAD if ahead else WAITED_FOR
         self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, future))
-        if self._closed:  # another thread may ask, or ask once more, while this is closed
+        if self._closing:  # another thread may ask, or ask once more
             self._answer_left()
         return future
 
@@ -108,22 +108,16 @@ class CompilePool:
                 child.stop()
         for thread in self._threads:
             thread.join(timeout=5)
-        self._closed = True
         self._answer_left()
         if self.cache is not None:
             CubinCache(self.cache).trim_at_times()
 
     def _answer_left(self) -> None:
         """Answer what no compiler will: a thread that waited for it for ever would keep the interpreter from ending."""
-        left: list[_QueuedCompilation] = []
         with contextlib.suppress(queue.Empty):
-            while True:
-                left.append(self._queue.get_nowait())
-        for task in left:
-            if task.request is None:
-                self._queue.put(task)  # a thread may be late
-            elif task.future.set_running_or_notify_cancel():
-                task.future.set_result(Compilation(Status.COMPILE_ERROR, "the compilers were closed"))
+            while (task := self._queue.get_nowait()).request is not None:
+                _refuse(task)
+            self._queue.put(task)  # for a thread that is late
 
     def _serve(self) -> None:
         child: CompileChild | None = None
@@ -132,8 +126,8 @@ class CompilePool:
                 child = self._spawn()
             while (task := self._queue.get()).request is not None:
                 if self._closing:
-                    self._queue.put(task)  # what is left is answered in the end
-                    return
+                    _refuse(task)
+                    continue
                 if not task.future.set_running_or_notify_cancel():
                     continue
                 try:
@@ -212,6 +206,11 @@ class CompilePool:
         child.kill()
         with self._lock:
             self._children.discard(child)
+
+
+def _refuse(task: _QueuedCompilation) -> None:
+    if task.future.set_running_or_notify_cancel():
+        task.future.set_result(Compilation(Status.COMPILE_ERROR, "the compilers were closed"))
 
 
 def patiently(compiling: Future[Compilation], tell: Callable[[], None]) -> Compilation:
