@@ -13,6 +13,7 @@ import pytest
 from tests.core.test_processes import child_of
 from tests.fork_server import NO_FORK
 from tuner.core import printed
+from tuner.core.printed import Printed
 from tuner.core.processes import ChildDied
 
 
@@ -30,6 +31,20 @@ def test_why_it_died_does_not_wait_for_the_thread_that_reads(
         child.receive(100.0)
     child.kill()
     os.close(child._printed._reading)
+
+
+def test_a_thread_that_cannot_be_started_leaves_no_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    ends = os.pipe()
+    monkeypatch.setattr(os, "pipe", lambda: ends)
+    monkeypatch.setattr(printed, "threading", SimpleNamespace(Thread=refuse, Lock=threading.Lock))
+    with pytest.raises(OSError, match="can't start new thread"):
+        Printed()
+    for end in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)
 
 
 def test_what_a_child_prints_is_read_in_pieces_and_its_end_is_kept(

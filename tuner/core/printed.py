@@ -14,7 +14,6 @@ LAST_BYTES, PIECE_BYTES = 4096, 1 << 20
 """What is kept of what a child prints, and what it may print before it is read."""
 GATHER_S = 0.01
 """A line a system call would keep the reader as busy as the writer."""
-_F_SETPIPE_SZ, _F_GETPIPE_SZ = 1031, 1032
 
 
 class Printed:
@@ -23,16 +22,18 @@ class Printed:
     def __init__(self) -> None:
         self._reading, self.writing = os.pipe()
         with contextlib.suppress(OSError):  # the user has too many pipes
-            fcntl.fcntl(self._reading, _F_SETPIPE_SZ, PIECE_BYTES)
+            fcntl.fcntl(self._reading, fcntl.F_SETPIPE_SZ, PIECE_BYTES)
         os.set_blocking(self._reading, False)
         self._end, self._lock = b"", threading.Lock()
         try:
             threading.Thread(target=self._read, daemon=True).start()
         except RuntimeError as error:  # as after ulimit -u
+            os.close(self._reading)
+            os.close(self.writing)
             raise OSError(errno.EAGAIN, str(error)) from None
 
     def _read(self) -> None:
-        most = fcntl.fcntl(self._reading, _F_GETPIPE_SZ)
+        most = fcntl.fcntl(self._reading, fcntl.F_GETPIPE_SZ)
         there, size = select.poll(), -1
         there.register(self._reading, select.POLLIN)
         while size:
