@@ -197,13 +197,19 @@ def test_functions_of_cuda_that_a_kernel_may_call(child: CpuChild, tmp_path: Pat
     assert said(child, tmp_path, code) == "; "
 
 
+def test_lanes_that_end_behind_an_exchange_have_taken_part(child: CpuChild, tmp_path: Path) -> None:
+    code = CODE.replace("if (j < n)", "int all; __match_all_sync(~0u, 3, &all); if (all && j < n)")
+    assert said(child, tmp_path, code) == "; "
+
+
 def test_code_for_newer_gpus_is_run_but_for_ptx(child: CpuChild, tmp_path: Path) -> None:
     body = "y[j] = a[t]"
     wholly = f"\n#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ >= 900)\n{body}\n#endif\n"
     older = f"\n#if __CUDA_ARCH__ < 800\n{body} + 1\n#elif defined(__CUDACC__)\n{body}\n#endif\n"
     ptx = f'\n#if __CUDA_ARCH__ >= 800\nasm("trap;");\n#else\n{body}\n#endif\n'
+    comment = f"\n#if __CUDA_ARCH__ >= 800 // no asm\n{body}\n#endif\n"
     hint = f'{body};\n#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800\nasm("discard;");\n#endif\n'
-    for code in (wholly, older, ptx, hint):
+    for code in (wholly, older, ptx, comment, hint):
         assert said(child, tmp_path, CODE.replace(body, code)) == "; "
 
 

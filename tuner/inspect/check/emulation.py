@@ -93,7 +93,7 @@ def check_on_host(
         sizes: list[int] = []
         try:
             for run, outcome in zip(runs, children.ask_all(runs, report.observer), strict=True):
-                fixed = _fixed(kernel, run.request.configuration)
+                fixed = _fixed(kernel, run.request.configuration) if outcome.faults else ""
                 _report(run, outcome, report, reported, _whole(kernel), fixed)
                 left_out |= outcome.left_out
                 report.on_host |= run.request.configuration is not None and bool(outcome.right)

@@ -179,9 +179,10 @@ class _Runner:
     def _cause(self, data: HostData) -> str:
         """Return what the last run has read before anything was written there, and what to do; empty if nothing."""
         cause, name = self._unset.unset() if self._unset is not None else ("", "")
+        if not (cause and name):
+            return cause
         output = any(tensor.name == name and tensor.role == "output" for tensor in data.tensors)
-        remedy = UNWRITTEN if output else "write it before" if name else "is a barrier missing?"
-        return f"{cause}: {remedy}" if cause and "a lane" not in cause else cause
+        return f"{cause}: {UNWRITTEN if output else 'write it before'}"
 
     def _with_further_contents(self, data: HostData, configuration: Configuration) -> HostResult:
         """Run a configuration on other contents of the inputs, up to the first with which it is wrong."""
@@ -261,8 +262,9 @@ class _Runner:
             if buffer.zeroed or buffer.zeroed_once:
                 memory[buffer.name].fill(np.zeros(buffer.count))
         ran = {self._run(specs[one.code], one, problem, configuration, memory) for one in plan.launches}
-        for fault in filter(None, (one.lasting.changed(plan.state) for one in ran if not self._request.most)):
-            raise KernelFault(fault)
+        for compiled in () if self._request.most else ran:
+            if fault := compiled.lasting.changed(plan.state):
+                raise KernelFault(fault)
         for buffer in plan.scratch:
             if buffer.zeroed_once and memory[buffer.name].elements.any():
                 raise KernelFault(f"{buffer.name} is not left as zeros, as the next run needs it")

@@ -137,7 +137,8 @@ class Told:
             name, what = row.name, f"{row.name}[{(access.at - row.start) // row.itemsize}]"
         elif access.array == STATIC and (variable := self.symbols.variable(access.at - self.seen.section)):
             what = f"{variable} in shared memory"
-        return f"{where} reads {what} before anything is written there" if where else "", name
+        barrier = "" if name else ": is a barrier missing?"
+        return f"{where} reads {what} before anything is written there{barrier}" if where else "", name
 
     def patterns(self, threads: int) -> list[Pattern]:
         """Return what warps have asked of arrays and of shared memory, by source line, the most wasteful first.

@@ -34,7 +34,7 @@ from tuner.core import paths
 from tuner.core.files import make_private, refusal
 from tuner.core.model import digest
 from tuner.inspect.emulator.accesses import Row, Told
-from tuner.inspect.emulator.source import BESIDE, PTX, dynamic_names, for_host, macros, shared_places
+from tuner.inspect.emulator.source import BESIDE, arch_of, dynamic_names, for_host, macros, shared_places
 from tuner.inspect.emulator.symbols import RENDERED, Lasting, Symbols
 from tuner.kernel.contents import encoded, from_bits, in_memory
 from tuner.runtime.expressions import round_up
@@ -167,12 +167,13 @@ class HostKernel:
     Args:
         source: CUDA C++ as it is rendered.
         entry: the kernel's name, or a C++ name expression.
-        folder, include: where it is built; folders of its own headers.
+        folder: where it is built.
+        include: folders of its own headers.
         objects: what is linked with it.
         variables: that :meth:`fill` fills, as C++ has them or mangled.
         options: for NVRTC, of which macros are kept.
         place: name of the file and line that a line of the source comes from, where the source does not say it.
-        cc: compute capability times ten; of code with PTX 75, where there is less of it.
+        cc: compute capability times ten, but for code with PTX.
 
     Raises:
         NotForHost: it does not compile.
@@ -202,7 +203,7 @@ class HostKernel:
         ]
         before = "".join(f"#include <{name}>\n" for name in ours)
         text = (
-            f'#include "cuda.hpp"\n{before}{BESIDE}#define __CUDA_ARCH__ {750 if PTX.search(source) else 10 * cc}\n'
+            f'#include "cuda.hpp"\n{before}{BESIDE}#define __CUDA_ARCH__ {arch_of(source, cc)}\n'
             f'{macros(options)}#line 1 "{RENDERED}"\n{for_host(source)}\n'
             f'#line 1 "launch"\n{places}'
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
@@ -294,8 +295,7 @@ class HostKernel:
         rows = [one.row(one.elements.ctypes.data, *one.reach) for one in passed]
         rows += [array.row(start, start, start + room) for array, start, room in self._filled.values()]
         self.told = Told(rows, self._symbols, shared_bytes, most)
-        order = int(schedule.shuffled), int(schedule.cooperative), schedule.seed
-        numbers = (shared_bytes, schedule.resident, *order)
+        numbers = (shared_bytes, schedule.resident, schedule.shuffled, schedule.cooperative, schedule.seed)
         library = self._library
         fault = library.launch(
             library.body,

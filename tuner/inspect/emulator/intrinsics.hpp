@@ -74,21 +74,22 @@ EMULATOR_REDUCE(and, a & b)
 EMULATOR_REDUCE(or, a | b)
 EMULATOR_REDUCE(xor, a ^ b)
 template <typename T>
-unsigned int __match_any_sync(unsigned int mask, T mine) {
+unsigned int __match_any_sync(unsigned int mask, T mine, int* all = nullptr) {
     emulator::show(&mine, sizeof(mine), mask);
+    const unsigned int alive = emulator::lanes_alive() & mask;
     unsigned int equal = 0;
-    for (unsigned int lane = 0, alive = emulator::lanes_alive() & mask; lane < 32; ++lane) {
+    for (unsigned int lane = 0; lane < 32; ++lane) {
         if (alive >> lane & 1) {
             equal |= static_cast<unsigned int>(*static_cast<const T*>(emulator::seen(lane)) == mine) << lane;
         }
     }
+    if (all) *all = equal == alive;  // lanes may end behind the barrier
     __syncwarp(mask);
     return equal;
 }
 template <typename T>
 unsigned int __match_all_sync(unsigned int mask, T mine, int* all) {
-    const unsigned int equal = __match_any_sync(mask, mine);
-    *all = equal == (emulator::lanes_alive() & mask);
+    const unsigned int equal = __match_any_sync(mask, mine, all);
     return *all ? equal : 0;
 }
 inline int __syncthreads_or(int holds) { return __syncthreads_count(holds) != 0; }

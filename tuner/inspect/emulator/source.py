@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 BESIDE = 'asm(".pushsection .tbss,\\"awT\\",%nobits\\n.zero 16384\\n.popsection");\n'
 """Room beside a library's shared variables, which is before them; in an object behind it."""
-PTX = re.compile(r"\basm\b")
+_PTX = re.compile(r"\basm\b")
 _COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _ARCHITECTURE = re.compile(
     r"^[ \t]*#[ \t]*if\b[^\n]*__CUDA_ARCH__\)? *>[^\n]*\n(.*?)(?:^[ \t]*#[ \t]*else\b[^\n]*\n(.*?))?"
@@ -40,6 +40,11 @@ def code_of(source: str, *, lines_stay: bool = False) -> str:
     return "\n".join(line.rstrip() for line in without.splitlines() if line.strip()) + "\n"
 
 
+def arch_of(source: str, cc: int) -> int:
+    """Return ``__CUDA_ARCH__`` for a source: of code with PTX the oldest GPU's, which has less of it."""
+    return 750 if _PTX.search(code_of(source)) else 10 * cc
+
+
 def for_host(source: str) -> str:
     """Return a source whose functions that hold PTX call their stand-ins in ``cuda.hpp``; lines stay where they are.
 
@@ -54,7 +59,7 @@ def for_host(source: str) -> str:
 def _of_the_oldest(code: re.Match[str]) -> str:
     rest = _STATEMENT.sub("", code[1])
     nested = re.search(r"^[ \t]*#[ \t]*(?:if|elif)", code[1] + (code[2] or ""), re.MULTILINE)
-    if nested or not PTX.search(code[1]):
+    if nested or not _PTX.search(code[1]):
         return code[0]
     if code[2] is None and rest.strip() and not re.search(r"\b(?:template|__device__)\b", rest):
         return '#error "code for newer GPUs alone, with PTX"' + "\n" * code[0].count("\n")
@@ -65,7 +70,7 @@ def _of_the_oldest(code: re.Match[str]) -> str:
 
 def _without_ptx(function: re.Match[str]) -> str:
     body = function["short"] or function["long"]
-    if not PTX.search(body):
+    if not _PTX.search(body):
         return function[0]
     names = _NAME.findall(function["parameters"])
     given = function["given"] or ""
