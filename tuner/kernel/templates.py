@@ -19,7 +19,7 @@ from typing import Any
 import jinja2
 import msgspec
 from jinja2 import nodes
-from jinja2.filters import sync_do_join
+from jinja2.filters import do_format, sync_do_join
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -138,6 +138,10 @@ def _join(context: nodes.EvalContext, values: Iterable[Any], *arguments: Any, **
     return sync_do_join(context, _printed([*values]), *arguments, **named)
 
 
+def _format(text: str, *values: Any, **named: Any) -> str:
+    return do_format(text, *_printed(values), **_printed(named))
+
+
 @functools.lru_cache(maxsize=16)
 def environment_of(folder: Path, marked: bool = False) -> jinja2.Environment:
     """Return the environment of a folder's templates; ``marked``: they render with the marks of a line map."""
@@ -152,8 +156,7 @@ def environment_of(folder: Path, marked: bool = False) -> jinja2.Environment:
         auto_reload=not _READ_ONCE.is_set(),
         extensions=[LineMarks] if marked else [],
     )
-    environment.filters |= {"string": lambda value: str(_printed(value)), "join": _join}
-    environment.filters["format"] = lambda text, *values, **named: text % _printed(named or values)
+    environment.filters |= {"string": lambda value: str(_printed(value)), "join": _join, "format": _format}
     environment.filters["c_type"] = _lookup(C_TYPES, "c_type")
     environment.filters["itemsize"] = _lookup(ITEMSIZE, "itemsize")
     for function in (cuda, cuda_double, cuda_magnitude, uses, operations):
