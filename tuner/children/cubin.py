@@ -171,6 +171,12 @@ def _symbols(cubin: bytes) -> Iterator[tuple[str, int, _Section | None, int, int
             yield _text(sections[table.link].data, name), info & 15, section, start, size
 
 
+def left_changed(variable: str) -> str:
+    """Return what is wrong where a run leaves a variable of the code other than it was."""
+    state = f'state = ["{variable}"] in its variant, if that is on purpose'
+    return f"it changes {variable}, a variable that lives from launch to launch ({state})"
+
+
 def source_name(symbol: str) -> str:
     """Return what the source calls a variable: the last name in a mangled one."""
     last, at = symbol, 2

@@ -10,7 +10,14 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.children.cubin import calls_malloc, device_variables, filled_variable, source_name, variables
+from tuner.children.cubin import (
+    calls_malloc,
+    device_variables,
+    filled_variable,
+    left_changed,
+    source_name,
+    variables,
+)
 from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
@@ -144,10 +151,7 @@ class Loaded(Timed):
             return "it calls malloc (or new), whose memory lives from launch to launch: declare scratch memory instead"
         for region in self.constant:
             if not _equal(region.address, region.image, region.size_bytes):
-                return (
-                    f"it changes {region.what}, a variable that lives from launch to launch; a kernel that keeps state "
-                    f'on purpose names it: state = ["{region.what}"] in its variant'
-                )
+                return left_changed(region.what)
         return ""
 
     def scratch_not_zeroed(self) -> str:

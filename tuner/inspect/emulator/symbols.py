@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.children.cubin import source_name
+from tuner.children.cubin import left_changed, source_name
 
 _OWN = {path.name for path in Path(__file__).parent.rglob("*.h*")}
 RENDERED = "rendered"
@@ -80,11 +80,8 @@ class Lasting:
     """
 
     def __init__(self, library: ctypes.CDLL, symbols: Symbols, source: str, filled: Collection[str]) -> None:
-        words = (
-            set(re.findall(r"\w+", source))
-            if re.search(r"__(?:device|managed)__[^(){}]*;", source)
-            else set()
-        )
+        may_be = re.search(r"__(?:device|managed)__[^(){}]*[;=]", source)
+        words = {*re.findall(r"\w+", source if may_be else "")}
         words -= {name.rpartition("::")[2] for name in map(source_name, filled)}
         body = ctypes.cast(library.body, ctypes.c_void_p).value or 0
         found = symbols.variables() if words else {}
@@ -98,10 +95,7 @@ class Lasting:
         """Return what is wrong where one has changed that is no state; an empty text if none has."""
         now = self._bytes()
         name = next((name for name in now if now[name] != self._first[name] and name not in state), "")
-        return name and (
-            f"it changes {name}, a variable that lives from launch to launch; a kernel that keeps state on purpose "
-            f'names it: state = ["{name}"] in its variant'
-        )
+        return name and left_changed(name)
 
 
 def _said_by(*words: str) -> list[str]:
