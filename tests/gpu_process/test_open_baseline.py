@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -108,9 +109,29 @@ def test_a_closed_capture_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch,
     assert freed == {"torch": ["torch"], "cupy": ["cupy"], "python": ["cupy", "torch"]}[library]
 
 
+def test_a_function_is_what_its_file_says_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As long as before, and of the same second: Python would take the compilation that it has kept."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "mine.py"
+    for answer in (1, 2):
+        file.write_text(f"def mine(): return {answer}")
+        os.utime(file, (1e9, 1e9))
+        load_function.cache_clear()
+        assert load_function("mine", file)() == answer
+
+
 def test_a_library_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)  # what `import torch` finds is that there is none
     with pytest.raises(TunerError, match="torch is not installed"):
+        make_call(BaselineKind.CALL, "torch.mm(a, b, out=c)", None, {}, {})
+    assert library_version("torch") == ""
+
+
+def test_a_library_that_is_built_without_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(
+        sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(cuda=None), __version__="2")
+    )
+    with pytest.raises(TunerError, match="torch is built without CUDA"):
         make_call(BaselineKind.CALL, "torch.mm(a, b, out=c)", None, {}, {})
     assert library_version("torch") == ""
 

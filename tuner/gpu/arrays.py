@@ -57,10 +57,10 @@ def import_library(name: str) -> Any:
     """Import torch or CuPy.
 
     Raises:
-        TunerError: it is not installed, or its installation is broken.
+        TunerError: it is not installed, is built without CUDA, or its installation is broken.
     """
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name == name:
             raise TunerError(
@@ -70,10 +70,13 @@ def import_library(name: str) -> Any:
     except Exception as error:  # noqa: BLE001 - a library that does not match the driver can raise anything
         lines = str(error).splitlines() or [type(error).__name__]
         raise TunerError(f"{name} cannot be imported: {lines[0]}", "repair its installation") from None
+    if name == "torch" and getattr(getattr(module, "version", None), "cuda", "") is None:
+        raise TunerError("torch is built without CUDA", "install one with it, or compare with something else")
+    return module
 
 
 def library_version(name: str) -> str:
-    """Return a library's version, or nothing where it cannot be imported."""
+    """Return a library's version, or nothing where :func:`import_library` has none."""
     try:
         return str(getattr(import_library(name), "__version__", "unknown"))
     except TunerError:

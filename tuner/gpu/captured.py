@@ -18,7 +18,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from tuner.core.errors import CallError, TunerError
-from tuner.gpu.arrays import TensorView, cupy_stream, import_library, torch_stream
+from tuner.gpu.arrays import TensorView, cupy_stream, import_library, library_version, torch_stream
 from tuner.gpu.candidate import COPIES, Region, Timed, copy_all
 from tuner.gpu.driver import Context, Graph
 from tuner.kernel.functions import first_line
@@ -90,7 +90,7 @@ def library_stream(context: Context, library: str) -> Iterator[None]:
 
 
 def _involves(name: str, library: str) -> bool:
-    return library == name or (library == PYTHON and name in sys.modules)
+    return library == name or (library == PYTHON and name in sys.modules and bool(library_version(name)))
 
 
 @contextmanager
