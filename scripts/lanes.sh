@@ -15,6 +15,8 @@ gpus=$(nvidia-smi -L | wc -l)
 mapfile -t cores < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
 share=$((${#cores[@]} / $#))
 lanes=()
+# timeout gives each a process group of its own, which Ctrl-C does not reach.
+trap 'kill "${lanes[@]}"; exit 130' INT TERM
 for ((i = 0; i < $#; ++i)); do
     mine=$(IFS=,; echo "${cores[*]:i * share:share}")
     command=${*:i + 1:1}
