@@ -104,6 +104,14 @@ LAUNCHED |= {
             atomicAdd(&y[c], sum); }""",
         ['x = { shape = ["N", "C", "H"]', 'y = { shape = ["C"]', 'grid = ["C"]'],
     ),
+    "two indices that one statement sets again": (
+        """__global__ void k(const float* x, float* y, int w, int h) { __shared__ float s[16][17];
+            int i = blockIdx.x * 16 + threadIdx.x, j = blockIdx.y * 16 + threadIdx.y;
+            if (i < w && j < h) s[threadIdx.y][threadIdx.x] = x[j * w + i]; __syncthreads();
+            i = blockIdx.y * 16 + threadIdx.x, j = blockIdx.x * 16 + threadIdx.y;
+            if (i < h && j < w) y[j * h + i] = s[threadIdx.x][threadIdx.y]; }""",
+        ['grid = ["ceil_div(w, 16)", "ceil_div(h, 16)"]', 'block = ["16", "16"]'],
+    ),
     "threads that the first half of a condition leaves out": (
         f"""#define COUNT 64
         __global__ void k(float* y, int n) {{ __shared__ int s[16]; {BOUND}

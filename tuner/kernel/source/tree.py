@@ -159,7 +159,7 @@ def with_own_names(body: Node | None) -> Node | None:
     for one in body.named_children if body is not None else ():
         again = re.match(r"(\w+)\s*=[^=]", text_of(one)) if one.type == "expression_statement" else None
         if body is not None and again and (body.start_byte, body.end_byte, None) in found.get(again[1], ()):
-            found[again[1]].append((one.end_byte, body.end_byte, one.named_children[0].children[0]))
+            found[again[1]].append((one.end_byte, body.end_byte, next(walk(one, "identifier"), None)))
     used: dict[str, list[Node]] = {}
     for one in walk(body, "identifier"):
         used.setdefault(text_of(one), []).append(one)
