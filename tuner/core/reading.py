@@ -39,7 +39,7 @@ def read_at_most(path: Path, most_bytes: int, *, pipes: bool = False) -> bytes:
 
 
 def plain_file(path: Path) -> BinaryIO:
-    """Return a file, opened, of which nothing is waited for.
+    """Return a plain file, open for reading; a pipe, which one might wait for, is refused at once.
 
     Raises:
         OSError: it cannot be read, or is a folder, a device or a pipe.
