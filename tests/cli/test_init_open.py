@@ -112,6 +112,15 @@ LAUNCHED |= {
             if (i < h && j < w) y[j * h + i] = s[threadIdx.x][threadIdx.y]; }""",
         ['grid = ["ceil_div(w, 16)", "ceil_div(h, 16)"]', 'block = ["16", "16"]'],
     ),
+    "a scan whose loop ends by a power": (
+        """__global__ void k(const float* x, float* y, int n) { __shared__ float s[256];
+            const int i = blockIdx.x * 256 + threadIdx.x; s[threadIdx.x] = i < n ? x[i] : 0;
+            for (int d = 0; 1 << d < 256; ++d) { __syncthreads();
+                const float other = threadIdx.x >= (1 << d) ? s[threadIdx.x - (1 << d)] : 0;
+                __syncthreads(); s[threadIdx.x] += other; }
+            if (i < n) y[i] = s[threadIdx.x]; }""",
+        ['x = { shape = ["n"]', 'grid = ["ceil_div(n, 256)"]', 'block = ["256"]'],
+    ),
     "threads that the first half of a condition leaves out": (
         f"""#define COUNT 64
         __global__ void k(float* y, int n) {{ __shared__ int s[16]; {BOUND}

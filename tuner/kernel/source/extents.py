@@ -282,7 +282,7 @@ def dynamic_shared(use: CodeUse) -> tuple[list[str], set[str], bool]:
         return [], set(), False
     name = text_of(name_node(one.child_by_field_name("declarator")) or one)
     found = [two for two in walk(use.body, "subscript_expression") if text_of(two.children[0]) == name]
-    certain = len(re.findall(rf"\b{name}\b", use.code)) == len(found) + 1
+    certain = len(re.findall(rf"\b{re.escape(name)}\b", use.code)) == len(found) + 1
     below = set[str]()
     for index in (use.sum(two.named_children[-1]) for two in found):
         parts = [product[0] for product in index or {} if len(product) == 1 and (index or {})[product] == 1]

@@ -197,7 +197,7 @@ class CodeUse:
     def _counts_to(self, comparison: Node, name: str, number: int) -> bool:
         """Return whether a number is what there is of something: a large one for all blocks, any for a block's loop."""
         loop = comparison.parent is not None and comparison.parent.type == "for_statement"
-        by_threads = loop and not re.search(rf"\b{name} ?[/%&>]", self.code)
+        by_threads = loop and not re.search(rf"\b{re.escape(name)} ?[/%&>]", self.code)
         large = number >= LEAST_SIZE and self._places({(name,): 1}, "block")
         return large or (by_threads and self._places({(name,): 1}, "thread"))
 
