@@ -34,11 +34,11 @@ def test_a_function_is_searched_once_for_all_its_launches(
 
 
 def test_many_macros_take_seconds() -> None:
-    """About 2; 320 where the time grows with their square. The bound leaves room for a busy machine."""
-    text = "".join(f"#ifndef M{i}\n#define M{i} {i}\n#endif\n" for i in range(20_000))
+    """About 1; 80 where the time grows with their square. The bound leaves room for a busy machine."""
+    text = "".join(f"#ifndef M{i}\n#define M{i} {i}\n#endif\n" for i in range(10_000))
     began = time.process_time()
-    assert len(preprocessed(text).macros) == 20_000
-    assert time.process_time() - began < 60
+    assert len(preprocessed(text).macros) == 10_000
+    assert time.process_time() - began < 30
 
 
 def test_several_kernels_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
