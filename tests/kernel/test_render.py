@@ -192,6 +192,7 @@ def test_plain_cuda_file_gets_an_element_expression_as_a_macro(tmp_path: Path) -
         ("\n{{ '{rows}'.format() }}", ("k.cu.j2:2: there is no 'rows'",)),
         ("\n{{ 'a'.encode('morse') }}", ("k.cu.j2:2: unknown encoding: morse",)),
         ("\n{{ cycler() }}", ("k.cu.j2:2: at least one item",)),
+        ("\n{{ '%s' | format(cc, a=cc) }}", ("k.cu.j2:2: ", "positional and keyword")),
     ],
 )
 def test_errors_name_the_template_and_the_line(text: str, parts: tuple[str, ...], tmp_path: Path) -> None:
