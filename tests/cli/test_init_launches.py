@@ -33,6 +33,17 @@ def test_a_function_is_searched_once_for_all_its_launches(
     assert 0 < searched.count("function_definition") < 20
 
 
+def test_a_number_that_is_called_has_no_value(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is no C++; the draft goes by the code."""
+    kernel = (
+        "__global__ void k(float* x, int n) { int i = blockIdx.x * 64 + threadIdx.x; if (i < n) x[i] = 1; }"
+    )
+    data, _ = init(
+        capsys, f"{kernel}\nvoid run(float* x, int n) {{ const int grid(9); k<<<grid(n), 64>>>(x, n); }}"
+    )
+    assert launch(data)["grid"] == ["ceil_div(n, 64)"]
+
+
 def test_many_macros_take_seconds() -> None:
     """About 1; 80 where the time grows with their square. The bound leaves room for a busy machine."""
     text = "".join(f"#ifndef M{i}\n#define M{i} {i}\n#endif\n" for i in range(10_000))

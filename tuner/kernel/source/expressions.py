@@ -230,7 +230,8 @@ def expression_text(tree: ast.expr | None) -> str | None:
         constant = isinstance(node, ast.Constant) and not isinstance(node.value, int | float)
         if constant or not isinstance(node, _ALLOWED):
             return None
-        if isinstance(node, ast.Call) and _name(node.func) not in ("ceil_div", "min", "max", "abs"):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else "abs"
+        if called not in ("ceil_div", "min", "max", "abs"):
             return None
     return ast.unparse(tree) if tree is not None else None
 
