@@ -18,7 +18,7 @@ def tune(folder: Path, *arguments: str, status: int | None = 0) -> subprocess.Co
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert status in (None, done.returncode), done.stdout + done.stderr

@@ -129,7 +129,7 @@ HONEST = (
     "cupy_fused.py",
     "cupy_ufuncs.py",
 )
-AT_ONCE = 10
+AT_ONCE = 6
 SAID = "judged", "message", "speed", "not_isolated", "gpu", "versions", "phases"
 """Of a verdict, what is kept."""
 NEEDS = {"triton": "triton", "cupy": "cupy"}
