@@ -377,19 +377,6 @@ def test_pixels_of_channels_without_bounds(capsys: pytest.CaptureFixture[str]) -
     assert len(marked) == 1 and marked[0].startswith("sizes.limit") and "bright" in data["scalars"]
 
 
-def test_a_limit_below_zero_is_no_size(capsys: pytest.CaptureFixture[str]) -> None:
-    text = """
-    __global__ void limited(float* y, const float* x, int rows, int cols, int most) {
-        const int i = blockIdx.x * cols + threadIdx.x;
-        float value = threadIdx.x < cols ? x[i] : 0;
-        if (value < -most) value = -most;
-        if (threadIdx.x < cols) y[i] = value;
-    }
-    """
-    data, _ = init(capsys, text)
-    assert [*data["scalars"]] == ["most"]
-
-
 def test_qualifiers_by_macros(capsys: pytest.CaptureFixture[str]) -> None:
     text = """
     #if CONST_POINTERS == 1

@@ -202,6 +202,12 @@ OPEN = {
             if constexpr (std::is_same_v<T, unsigned>) y[i] = 1; else y[i] = 2; }}""",
         ['dtypes.input = ["int32"]  # TODO: the type that you use'],
     ),
+    "a limit below zero, which is no size": (
+        """__global__ void k(float* y, const float* x, int rows, int cols, int most) {
+            const int i = blockIdx.x * cols + threadIdx.x; float value = threadIdx.x < cols ? x[i] : 0;
+            if (value < -most) value = -most; if (threadIdx.x < cols) y[i] = value; }""",
+        ['most = { dtype = "int32", value = "1" }  # TODO: the value that you use'],
+    ),
     "numbers that nothing says": (
         f"__global__ void k(float* y, int n, float rate, float eps) {{ {BOUND} y[i] *= rate + eps; }}",
         ["# TODO: 0.5 stands for what the source does not say: rate, eps."],
