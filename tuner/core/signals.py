@@ -126,6 +126,43 @@ PATIENCE_S = 1.2
 """After the first signal, for the measurement under way: some tenths of a second. SIGKILL may follow after two."""
 
 
+WAKING = signal.SIGURG
+"""Ends what a thread waits for, and means nothing else here."""
+
+
+@contextmanager
+def _woken() -> Iterator[None]:
+    """Wake the main thread at each signal, whichever thread has got it: any, where the process stood still (SIGSTOP).
+
+    Python handles signals in the main thread alone, and does not wake it for one that another has got, nor for one of
+    the instant before it waits.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+
+    def wake() -> None:
+        while arrived := os.read(reading, 1):
+            for _ in range(0 if arrived[0] == WAKING else 2):
+                os.kill(os.getpid(), WAKING)  # of a process that runs, the main thread gets it
+                time.sleep(0.05)
+        os.close(reading)
+
+    before, former = (
+        signal.signal(WAKING, lambda *_: None),
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False),
+    )
+    try:
+        threading.Thread(target=wake, daemon=True).start()
+        yield
+    finally:
+        signal.set_wakeup_fd(former)
+        os.close(writing)
+        signal.signal(WAKING, before)
+
+
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
     """Return what tells whether a signal has arrived; at the end the former handlers are restored.
@@ -145,7 +182,7 @@ def stopping() -> Iterator[Callable[[], bool]]:
             leave_terminal()
         note("tune: stopping after the current measurement; Ctrl-C again stops at once")
 
-    with handled(take, signal.SIGALRM):
+    with handled(take, signal.SIGALRM), _woken():
         try:
             yield lambda: bool(arrived)
         finally:
