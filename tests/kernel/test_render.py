@@ -15,7 +15,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu
 from tuner.expressions.elementwise_cuda import cuda_magnitude
 from tuner.kernel.load import read_kernel
-from tuner.kernel.render import render, source_digest
+from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import MAX_SOURCE_BYTES, apart, environment_of, read_templates_once
 
@@ -355,45 +355,6 @@ def test_template_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "k.cu.j2").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(KernelError, match=r"k\.cu\.j2"):
         rendered(kernel)
-
-
-SOURCE = 'int f(int a) {\n    return a / 2;  // half\n}\nconst char* s = "a  // b";\nchar q = \'"\';\n'
-
-
-@pytest.mark.parametrize(
-    "same",
-    [
-        SOURCE.replace("  // half", ""),
-        SOURCE.replace("// half", "/* the\n half */"),
-        SOURCE.replace("    return", "\n\n\treturn"),
-        SOURCE + "\n// the end\n",
-        "/* the start */" + SOURCE,
-        SOURCE.replace("\n", "\r\n"),
-    ],
-)
-def test_digest_ignores_comments_and_white_space(same: str) -> None:
-    assert source_digest(same) == source_digest(SOURCE)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        SOURCE.replace("a / 2", "a / 3"),
-        SOURCE.replace("int f", "intf"),
-        SOURCE.replace("a  // b", "a  // c"),
-        SOURCE.replace("a  // b", "a // b"),
-        SOURCE.replace('"a  // b"', '"a  /* b */"'),
-        SOURCE.replace("'\"'", "'x'"),
-        SOURCE + 'char r = 1; const char* t = "// x";',
-    ],
-)
-def test_digest_sees_every_change_of_code(other: str) -> None:
-    assert source_digest(other) != source_digest(SOURCE)
-
-
-def test_digest_is_not_confused_by_a_quote_in_a_character() -> None:
-    one, other = ('char q = \'"\'; f("//" {});'.replace("{}", tail) for tail in ("+ 1", "+ 2"))
-    assert source_digest(one) != source_digest(other)
 
 
 def test_a_kernel_that_may_begin_early_has_to_wait(tmp_path: Path) -> None:
