@@ -23,8 +23,15 @@ class Mistake:
 
     file: Path
     line: int
-    problem: str
+    of: str
+    """What has it, as the beginning of the sentence; empty if the line says so."""
+    cause: str
     remedy: str = ""
+
+    @property
+    def problem(self) -> str:
+        """The whole sentence."""
+        return self.of + self.cause
 
     def __str__(self) -> str:
         text = f"{self.file}:{self.line}: {self.problem}"
@@ -59,9 +66,9 @@ class Report:
         """Add a finding at a key of the kernel's file, or at the table that it would be in."""
         self.at(self.file, self.lines.line(key), problem, remedy)
 
-    def at(self, file: Path, line: int, problem: str, remedy: str = "") -> None:
-        """Add a finding at a line of any file."""
-        self.findings.add(Mistake(shown_path(file), line, _one_line(problem), _one_line(remedy)))
+    def at(self, file: Path, line: int, problem: str, remedy: str = "", of: str = "") -> None:
+        """Add a finding at a line of any file; where something else there has the same problem, ``of`` tells what."""
+        self.findings.add(Mistake(shown_path(file), line, of, _one_line(problem), _one_line(remedy)))
 
     def error(self, error: TunerError, key: Key = ()) -> None:
         """Add an error as a finding: where its text says, else at a key."""
@@ -85,7 +92,7 @@ class Report:
     def sorted(self) -> list[Mistake]:
         """The findings in the order of files and lines, each cause once a line: a default has that of all."""
         found = sorted(self.findings, reverse=True)
-        by_cause = {(one.file, one.line, one.problem.rpartition(" launched: ")[2]): one for one in found}
+        by_cause = {(one.file, one.line, one.cause): one for one in found}
         return sorted(by_cause.values())
 
 

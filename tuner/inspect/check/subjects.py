@@ -197,7 +197,7 @@ def report_launch(
     gpu: Gpu,
     configuration: Configuration,
     report: Report,
-    before: str = "",
+    of: str = "",
 ) -> None:
     """Report why a configuration has no plan, at the launch that is the reason."""
     variant = kernel.variants[configuration.variant]
@@ -211,7 +211,7 @@ def report_launch(
             line, text = report.lines.locate(error.problem)
             line = line or report.lines.line(key)
             remedy = error.remedy or "correct the launch, or choose other values"
-            report.at(report.file, line, f"{before}{text}", remedy)
+            report.at(report.file, line, text, remedy, of)
             return
 
 
