@@ -38,7 +38,8 @@ import numpy as np
 from scripts import harness
 from scripts.harness import Study, quantiles, say, study_parser
 from scripts.lab import raced
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import make_problems
 from tuner.core import paths
 from tuner.core.errors import Interrupted, TunerError
 from tuner.core.model import Configuration, Problem, RunOptions

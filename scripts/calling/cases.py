@@ -10,7 +10,8 @@ from typing import Any
 from scripts.harness import EVIDENCE, ROOT
 from scripts.shape_notes import SHAPES, winners_of_evidence
 from scripts.shape_notes import Problem as Product
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import make_problems
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.default import default_configuration
 from tuner.kernel.load import builtin_kernels, load_kernel

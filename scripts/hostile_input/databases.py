@@ -66,7 +66,8 @@ def template(folder: Path, run: Callable[..., int]) -> Path:
 def _add_portfolio(database: Any) -> None:
     """Add one of few sizes, as a simulated GPU times them."""
     from tests.simulated_gpu import SimulatedGpu
-    from tuner.cli.problems import ProblemTexts, make_problems
+    from tuner.cli.options import ProblemTexts
+    from tuner.cli.problems import make_problems
     from tuner.kernel.load import load_kernel
     from tuner.studies.portfolio import Building
     from tuner.studies.portfolio_races import PortfolioRequest

@@ -28,7 +28,8 @@ from scripts.lab import Lab, keep, parser
 from tuner.children.measuring import Candidate
 from tuner.children.nvrtc import compile_source
 from tuner.cli.configuration import parse_configuration
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import make_problems
 from tuner.core.conditions import Mode
 from tuner.core.errors import UsageError
 from tuner.gpu.candidate import Loaded, load

@@ -27,7 +27,8 @@ import numpy.typing as npt
 from scripts import harness
 from scripts.harness import Study, say, study_parser, today, versions
 from scripts.lab import raced
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import make_problems
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import TunerError

@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from tests.kernel_files import MAP, write
 from tuner.cli.commands.inspection import show
 from tuner.cli.filters import problem_filter
-from tuner.cli.problems import ProblemTexts, assignments, make_problems, size_of
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import assignments, make_problems, size_of
 from tuner.core.errors import UsageError
 from tuner.core.model import Problem
 from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline, source_of

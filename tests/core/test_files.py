@@ -13,7 +13,8 @@ import pytest
 from tests.commands import assert_refused, said_by
 from tuner.cli import problems
 from tuner.cli.jobs import TuningJob, shard_of
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import make_problems
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import temporary_folder, whole_file
 from tuner.kernel.load import load_kernel

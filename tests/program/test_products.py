@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 
 import tuner  # noqa: E402
 from tuner.cli.jobs import make_jobs  # noqa: E402
-from tuner.cli.problems import ProblemTexts  # noqa: E402
+from tuner.cli.options import ProblemTexts  # noqa: E402
 from tuner.core.errors import UsageError  # noqa: E402
 from tuner.kernel.load import load_kernel  # noqa: E402
 

@@ -16,7 +16,8 @@ from tests.cpp_interface import sanitized
 from tests.simulated_gpu import SimulatedGpu, time_ns
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.cli.commands.studies import portfolio as command
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import make_problems
 from tuner.core.errors import Interrupted, UsageError
 from tuner.core.model import Configuration, Problem, canonical_json
 from tuner.core.observer import Observer

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from tuner.cli.filters import problem_filter
-from tuner.cli.problems import ProblemTexts, make_choices, make_problems
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import make_choices, make_problems
 from tuner.core.errors import UsageError
 from tuner.core.model import Problem
 from tuner.kernel.load import load_kernel

@@ -12,8 +12,8 @@ import click
 from tuner.cli.commands.studies import BenchArguments
 from tuner.cli.configuration import open_gpu
 from tuner.cli.filters import problem_filter
-from tuner.cli.loader import given_options, part
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.loader import given_options
+from tuner.cli.problems import make_problems
 from tuner.core.conditions import Mode
 from tuner.core.errors import DatabaseError, TunerError, UsageError
 from tuner.core.model import Problem
@@ -38,7 +38,7 @@ def bench(asked: BenchArguments) -> None:
     if asked.sizes or asked.presets or asked.problem_texts:
         if kernel is None:
             raise UsageError("a problem needs its kernel", "name it: tune bench gemm")
-        problems = make_problems(kernel, part(asked, ProblemTexts))
+        problems = make_problems(kernel, asked)
     fits = problem_filter(asked.dtypes, asked.options)
     if asked.history:
         _show_history(asked, kernel, fits if problems is None else problems.__contains__)

@@ -14,7 +14,8 @@ import click
 
 from tuner.cli.commands.run import RunArguments
 from tuner.cli.loader import given_options
-from tuner.cli.problems import ProblemTexts, make_choices, make_problems, problem_worths
+from tuner.cli.options import ProblemTexts
+from tuner.cli.problems import make_choices, make_problems, problem_worths
 from tuner.cli.worth import ProblemWorth
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import TunerError, UsageError

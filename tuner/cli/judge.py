@@ -17,8 +17,7 @@ import click
 
 from tuner.cli.commands.studies import JudgeArguments
 from tuner.cli.configuration import open_gpu
-from tuner.cli.loader import part
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.problems import make_problems
 from tuner.core import paths
 from tuner.core.errors import KernelError, UsageError
 from tuner.core.files import temporary_folder
@@ -109,10 +108,9 @@ def _refuse_wrong(asked: JudgeArguments) -> None:
 
 def _problems(asked: JudgeArguments, kernel: KernelSpec) -> list[Problem]:
     """Return the problems of the command line, or those that the file names."""
-    texts = part(asked, ProblemTexts)
-    if not (texts.presets or texts.sizes or texts.problem_texts):
-        texts = replace(texts, presets=kernel.judge.presets)
-    return make_problems(kernel, texts)
+    if not (asked.presets or asked.sizes or asked.problem_texts):
+        asked = replace(asked, presets=kernel.judge.presets)
+    return make_problems(kernel, asked)
 
 
 def _opened(asked: JudgeArguments, task: Task, devices: ExitStack) -> Judgement:

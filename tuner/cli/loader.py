@@ -160,19 +160,16 @@ class Once(click.Command):
         if not self.sections:
             super().format_options(ctx, formatter)
             return
-        first, *others = self.sections
-        later = {name for title in others for name in self.sections[title]}
-        for title, names in self.sections.items():
-            records = [
-                record
-                for parameter in self.get_params(ctx)
-                if isinstance(parameter, click.Option)
-                and (parameter.name not in later if title == first else parameter.name in names)
-                and (record := parameter.get_help_record(ctx))
-            ]
-            if title == first or all_help(ctx):
-                with formatter.section(title):
-                    formatter.write_dl(records)
+        left = {one.name or "": one for one in self.get_params(ctx) if isinstance(one, click.Option)}
+        sections = {
+            title: [left.pop(name) for name in names if name in left]
+            for title, names in self.sections.items()
+        }
+        first = next(iter(sections))
+        sections[first] += left.values()
+        for title in sections if all_help(ctx) else [first]:
+            with formatter.section(title):
+                formatter.write_dl(filter(None, (one.get_help_record(ctx) for one in sections[title])))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -232,6 +233,19 @@ class Listing:
     run_id: str = stored_filter("--run", "ID", "Only this run, by its id or the start of it.")
     as_json: bool = json()
     as_csv: bool = flag("--csv", help_="Print CSV.")
+
+
+@dataclass(frozen=True)
+class ProblemTexts:
+    """What the command line says of its problems; :func:`tuner.cli.problems.make_problems` settles it."""
+
+    sizes: Sequence[str] = sizes()
+    dtypes: Sequence[str] = dtypes()
+    options: Sequence[str] = kernel_options()
+    presets: Sequence[str] = presets()
+    problem_texts: Sequence[str] = problems()
+    problem_file: Path | None = None
+    """Of problems, one a row; some commands take it."""
 
 
 @dataclass(frozen=True)

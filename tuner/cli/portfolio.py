@@ -7,7 +7,7 @@ from contextlib import closing
 from tuner.cli.commands.studies import PortfolioArguments
 from tuner.cli.configuration import open_gpu, refuse_without_gpu
 from tuner.cli.loader import part
-from tuner.cli.problems import ProblemTexts, make_problems
+from tuner.cli.problems import make_problems
 from tuner.core.errors import UsageError
 from tuner.core.signals import stopping
 from tuner.database.database import Database
@@ -32,7 +32,7 @@ def portfolio(asked: PortfolioArguments) -> None:
         TunerError: there is no GPU, or no problem can be measured.
     """
     kernel = load_kernel(asked.kernel_name)
-    problems = make_problems(kernel, part(asked, ProblemTexts))
+    problems = make_problems(kernel, asked)
     refuse_without_gpu(asked.device_name)
     kinds = [kind_of(problem) for problem in problems]
     few = [problem for problem, kind in zip(problems, kinds, strict=True) if kinds.count(kind) < FEWEST]

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.options import ProblemArguments
+from tuner.cli.options import ProblemArguments, ProblemTexts
 from tuner.cli.worth import COLUMNS, ProblemWorth, amounts, worths
 from tuner.core.errors import TunerError, UsageError, suggestion
 from tuner.core.model import Problem, Value
@@ -144,19 +144,6 @@ def _drawn(name: str, text: str, draw: random.Random, *, ranged: bool) -> str:
         )
     exact = math.exp(draw.uniform(math.log(first), math.log(last + 1)))
     return str(min(last, max(first, int(exact))) * step)
-
-
-@dataclass(frozen=True)
-class ProblemTexts:
-    """What the command line says of its problems: ``--size``, ``--dtype``, ``--option`` and so on, as texts."""
-
-    sizes: Sequence[str] = ()
-    dtypes: Sequence[str] = ()
-    options: Sequence[str] = ()
-    presets: Sequence[str] = ()
-    problem_texts: Sequence[str] = ()
-    problem_file: Path | None = None
-    """Of problems, one a row."""
 
 
 @dataclass(frozen=True)

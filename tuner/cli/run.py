@@ -15,7 +15,6 @@ from tuner.cli.commands.run import RunArguments
 from tuner.cli.fleet import run_fleet, searched_on, workers_of
 from tuner.cli.jobs import Jobs, TuningJob, make_jobs, shard_of
 from tuner.cli.loader import part
-from tuner.cli.problems import ProblemTexts
 from tuner.cli.worth import Budget
 from tuner.core.conditions import Mode
 from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
@@ -52,7 +51,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
 
     With a cluster its workers are the devices, those whose GPU's name contains ``gpu``.
     """
-    options, texts = _options_of(asked), part(asked, ProblemTexts)
+    options = _options_of(asked)
     tell = say_nothing if asked.quiet else say
     foreign = open_foreign(asked.kernel_name, asked.device_name, asked.space_file, tell)
     if foreign:
@@ -60,7 +59,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
         options = replace(options, from_scratch=True)  # to study a search, a seed must give the same run
     wanted = asked.kernel_name if foreign else kernel_for(asked.device_name, asked.kernel_name)
     kernel = foreign.results.kernel if foreign else load_kernel(wanted)
-    listed = make_jobs(kernel, texts, options.max_error)
+    listed = make_jobs(kernel, asked, options.max_error)
     if asked.shard is not None:
         listed = shard_of(listed, kernel, asked.shard, options.trials)
         if not listed:
@@ -101,7 +100,7 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
                         device.refuse_other(kernel)
                     if not asked.quiet:
                         _introduce(device, request, changed=wanted != asked.kernel_name)
-                    named = texts.sizes or texts.presets or texts.problem_texts or texts.problem_file
+                    named = asked.sizes or asked.presets or asked.problem_texts or asked.problem_file
                     if isinstance(device, ReplayDevice) and not named:
                         for job in listed:
                             job.replace([device.recorded_instead(kernel, one) for one in job.choices])

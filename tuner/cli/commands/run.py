@@ -10,6 +10,7 @@ import click
 
 from tuner.cli import options as shared
 from tuner.cli.loader import begin, command, flag, kernel_argument, option, texts
+from tuner.cli.options import ProblemTexts
 from tuner.core import paths
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ SECTIONS = {
 
 
 @dataclass(frozen=True)
-class RunArguments:
+class RunArguments(ProblemTexts):
     """Tune a kernel: a built-in one (tune show lists them), or the path of a .toml file.
 
     Tries configurations, verifies and stores each, times the best alternately with the default, and confirms the winner
@@ -77,8 +78,6 @@ class RunArguments:
         help="Also choose the dtype: the fastest result whose relative error is at most this.",
     )
     options: tuple[str, ...] = shared.kernel_options(help_="The kernel's options, such as layout=nt.")
-    presets: tuple[str, ...] = shared.presets()
-    problem_texts: tuple[str, ...] = shared.problems()
     problem_file: Path | None = shared.problem_file(
         help="Problems, one per row; the first row names the sizes. "
         "With a column calls, those with the most work first."

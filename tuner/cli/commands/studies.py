@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuner.cli import options as shared
 from tuner.cli.loader import argument, begin, command, flag, kernel_argument, option, texts
-from tuner.cli.options import ConfigurationArguments
+from tuner.cli.options import ConfigurationArguments, ProblemTexts
 from tuner.core import paths
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BenchArguments:
+class BenchArguments(ProblemTexts):
     """Time stored winners again, in turn with the default configuration, libraries and your own code.
 
     All are verified, and get the same data. Without sizes, all problems with a confirmed winner on this GPU are timed.
@@ -34,11 +35,8 @@ class BenchArguments:
     """
 
     kernel_name: str = kernel_argument()
-    sizes: tuple[str, ...] = shared.sizes()
-    dtypes: tuple[str, ...] = shared.dtypes(help_="Only this dtype.")
-    options: tuple[str, ...] = shared.kernel_options(help_="Only this option.")
-    presets: tuple[str, ...] = shared.presets()
-    problem_texts: tuple[str, ...] = shared.problems()
+    dtypes: Sequence[str] = shared.dtypes(help_="Only this dtype.")
+    options: Sequence[str] = shared.kernel_options(help_="Only this option.")
     against: tuple[str, ...] = texts(
         "--against",
         "WHAT",
@@ -72,7 +70,7 @@ bench = command(BenchArguments, "bench:bench")
 
 
 @dataclass(frozen=True)
-class JudgeArguments:
+class JudgeArguments(ProblemTexts):
     """Judge a kernel that somebody else wrote: is it right, and is it faster than the task's baselines?
 
     TASK is a kernel's file, or a built-in kernel. CANDIDATE is a .cu with a line `// tune: LAUNCH`, a
@@ -92,11 +90,6 @@ class JudgeArguments:
 
     task: str = argument(required=False, default="", metavar="[TASK]")
     candidate: str = argument(required=False, default="", metavar="[CANDIDATE]")
-    sizes: tuple[str, ...] = shared.sizes()
-    dtypes: tuple[str, ...] = shared.dtypes()
-    options: tuple[str, ...] = shared.kernel_options()
-    presets: tuple[str, ...] = shared.presets()
-    problem_texts: tuple[str, ...] = shared.problems()
     against: tuple[str, ...] = texts(
         "--against",
         "WHAT",
@@ -224,8 +217,8 @@ class AblateArguments(ConfigurationArguments):
 ablate = command(AblateArguments, "ablate:ablate")
 
 
-@dataclass(frozen=True)
-class PortfolioArguments:
+@dataclass(frozen=True, kw_only=True)
+class PortfolioArguments(ProblemTexts):
     """Choose a few configurations that together run all sizes of a kernel well, and a rule that selects one by size.
 
     Times candidates at many sizes, and keeps a few that are within a bound of each size's best. For sizes that were not
@@ -243,10 +236,6 @@ class PortfolioArguments:
 
     kernel_name: str = kernel_argument(required=True)
     sizes: tuple[str, ...] = shared.sizes(help="Sizes that all problems share.")
-    dtypes: tuple[str, ...] = shared.dtypes()
-    options: tuple[str, ...] = shared.kernel_options()
-    presets: tuple[str, ...] = shared.presets()
-    problem_texts: tuple[str, ...] = shared.problems()
     problem_file: Path | None = shared.problem_file(
         help="Problems, one per row; a value may be a choice (64|128) and, with samples, a range (16..8192:8)."
     )
