@@ -23,7 +23,7 @@ from tests.cli.filled_database import (
     fill,
 )
 from tests.stored import make_run
-from tuner.cli.commands.results import best, query, table, trial
+from tuner.cli.commands.results import best, trial, trials
 from tuner.cli.commands.winners import export
 from tuner.core.model import Problem, RunOptions, Trial
 from tuner.database.database import Database
@@ -98,11 +98,11 @@ def test_replayed_winners_are_shown_on_request(path: Path) -> None:
 
 
 def test_replayed_winners_are_shown_where_nothing_was_measured(path: Path) -> None:
-    for command in (best, table):
-        said = call(command, "--kernel", "vector_add")
+    for more in ([], ["--agreement"]):
+        said = call(best, "--kernel", "vector_add", *more)
         assert "replayed times" in said.stderr
         assert "  replayed" in said.stdout.splitlines()[1]
-        assert "replays" not in call(command, "--kernel", "vector_add", "--replayed").stderr
+        assert "replays" not in call(best, "--kernel", "vector_add", "--replayed", *more).stderr
 
 
 def test_best_without_a_winner_says_what_to_run(path: Path) -> None:
@@ -123,10 +123,10 @@ def test_where_a_run_was_interrupted_the_command_that_finishes_it_is_named(tmp_p
     default = load_kernel("transform").problem()
     interrupt(path, default)
     db = f"--db '{path}'"
-    for command in (best, table):
-        remedy = fails(command, "--db", str(path)).remedy
+    for more in ([], ["--agreement"]):
+        remedy = fails(best, "--db", str(path), *more).remedy
         assert remedy == f"finish the interrupted run: tune transform --resume {db}"
-        assert fails(command, "--db", str(path), "--kernel", "saxpy").remedy.endswith(f"tune saxpy {db}")
+        assert fails(best, "--db", str(path), "--kernel", "saxpy", *more).remedy.endswith(f"tune saxpy {db}")
 
 
 def test_the_command_that_finishes_a_run_names_its_problem_and_device(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_best_keeps_ways_of_timing_apart(path: Path) -> None:
     assert "no winner" in str(fails(best, "--mode", "rotating"))
 
 
-@pytest.mark.parametrize("command", [query, best, export])
+@pytest.mark.parametrize("command", [trials, best, export])
 def test_only_known_modes_and_regimes_are_taken(path: Path, command: click.Command) -> None:
     more = ["-o", "x.hpp"] if command is export else []
     assert "'cold', 'rotating', 'warm'" in call(command, "--mode", "hot", *more, code=2).output
@@ -184,7 +184,7 @@ def test_only_known_modes_and_regimes_are_taken(path: Path, command: click.Comma
 
 
 def test_records_say_how_a_time_was_taken(path: Path) -> None:
-    found = json.loads(call(query, "--json", "--run", "a", "--sort", "id").output)
+    found = json.loads(call(trials, "--json", "--run", "a", "--sort", "id").output)
     timing = ("mode", "regime", "sm_clock_hz", "capped_samples", "outliers")
     assert [tuple(row[name] for name in timing) for row in found] == [
         ("cold", "rested", 1.7554e9, 4, 1),

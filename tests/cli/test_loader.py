@@ -19,7 +19,7 @@ from tests.commands import assert_refused, said_by
 from tests.test_imports import HEAVY
 from tuner.cli import ADVANCED, FORMER, GROUPS, cli
 from tuner.cli import COMMANDS as LISTED
-from tuner.cli.commands.results import best, db, query, trial
+from tuner.cli.commands.results import best, db, trial, trials
 from tuner.cli.commands.run import SECTIONS, run
 from tuner.cli.commands.winners import export
 from tuner.cli.options import Duration
@@ -103,11 +103,11 @@ def values(command: click.Command, name: str) -> list[str]:
 
 def test_options_repeat_what_their_bodies_know() -> None:
     """They are written out, because the modules that define them take long to import."""
-    assert values(query, "mode") == [str(mode) for mode in Mode]
-    assert values(query, "regime") == [str(regime) for regime in Regime]
+    assert values(trials, "mode") == [str(mode) for mode in Mode]
+    assert values(trials, "regime") == [str(regime) for regime in Regime]
     assert values(run, "mode") == ["auto", *(str(mode) for mode in Mode)]
     assert values(run, "regime") == [str(regime) for regime in Regime]
-    (sort,) = (option for option in query.params if option.name == "sort")
+    (sort,) = (option for option in trials.params if option.name == "sort")
     assert isinstance(sort, click.Option)
     assert sort.help is not None and sort.help.startswith(", ".join(SORTS) + ";")
     (namespace,) = (option for option in export.params if option.name == "namespace")
@@ -171,13 +171,13 @@ def test_short_helps_are_whole() -> None:
     assert "..." not in call(db, "--help").output.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize("command", [query, best, trial, db, export, *db.commands.values()])
+@pytest.mark.parametrize("command", [trials, best, trial, db, export, *db.commands.values()])
 def test_help_says_what_it_does(command: click.Command) -> None:
     output = call(command, "--help").output
     assert "Usage:" in output
     if command in (best, export):
         assert f"tune {command.name} " in output
-    if command in (query, trial):
+    if command in (trials, trial):
         assert "tune trials " in output
 
 
@@ -224,13 +224,19 @@ def test_help_is_also_a_command(words: str) -> None:
     assert asked.exit_code == 0 and asked.output == CliRunner().invoke(cli, [*words.split(), "--help"]).output
 
 
-SAME = {"table": "best --agreement", "query": "trials", "trial 7": "trials 7", "import f": "db import f"}
+SAME = {
+    "table": "best --agreement",
+    "query": "trials",
+    "trial 7": "trials 7",
+    "import f": "db import f",
+    "list": "show",
+}
 
 
 @pytest.mark.parametrize("former", SAME)
 def test_former_names_mean_the_same(former: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same body is given the same."""
-    assert former.split()[0] in FORMER
+    assert former.split()[0] in {*FORMER, "trial"}
     given = []
     load = importlib.import_module
 

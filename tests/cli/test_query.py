@@ -20,7 +20,7 @@ from tests.cli.filled_database import (
     fails,
 )
 from tests.commands import assert_refused, said_by
-from tuner.cli.commands.results import best, db, query, trial
+from tuner.cli.commands.results import best, db, trial, trials
 from tuner.cli.commands.winners import export
 from tuner.cli.filters import parse_since, parse_sizes
 from tuner.core.errors import TunerError, UsageError
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 def test_query_prints_a_table(path: Path) -> None:
-    lines = call(query, "--full").output.splitlines()
+    lines = call(trials, "--full").output.splitlines()
     assert len(lines) == 7
     for part in (
         "gemm", "m=4096 n=2048 k=1024 float16 layout=nn", "NVIDIA H200", "split_k split_k=2 block_m=128", "ok",
@@ -40,7 +40,7 @@ def test_query_prints_a_table(path: Path) -> None:
     assert "replayed" in lines[3]
     assert "hang" in lines[4]
     assert [line.split()[0] for line in lines[1:]] == [f"#{n}" for n in (6, 5, 4, 3, 2, 1)]  # newest first
-    head, *lines = call(query, "--kernel", "gemm").output.splitlines()
+    head, *lines = call(trials, "--kernel", "gemm").output.splitlines()
     assert re.split("  +", head) == [
         "trial",
         "problem",
@@ -57,10 +57,10 @@ def test_query_prints_a_table(path: Path) -> None:
 
 def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
     for name in ("reduce", "gemm"):  # built in and never tuned; there, but not on this GPU
-        result = call(query, "--kernel", name, "--gpu", "a100")
+        result = call(trials, "--kernel", name, "--gpu", "a100")
         assert len(result.stdout.splitlines()) == 1 and result.stderr == "no trial fits\n"
-        assert json.loads(call(query, "--kernel", name, "--gpu", "a100", "--json").stdout) == []
-    assert call(query, "--variant", "mma_sync").stderr == "no trial fits\n"
+        assert json.loads(call(trials, "--kernel", name, "--gpu", "a100", "--json").stdout) == []
+    assert call(trials, "--variant", "mma_sync").stderr == "no trial fits\n"
 
 
 @pytest.mark.parametrize(
@@ -92,12 +92,12 @@ def test_query_with_nothing_is_an_empty_table(path: Path) -> None:
     ],
 )
 def test_query_filters(path: Path, arguments: list[str], count: int) -> None:
-    assert len(json.loads(call(query, "--json", *arguments).stdout)) == count
-    assert len(list(csv.DictReader(io.StringIO(call(query, "--csv", *arguments).stdout)))) == count
+    assert len(json.loads(call(trials, "--json", *arguments).stdout)) == count
+    assert len(list(csv.DictReader(io.StringIO(call(trials, "--csv", *arguments).stdout)))) == count
 
 
 def test_query_that_finds_nothing_says_so(path: Path) -> None:
-    result = call(query, "--kernel", "gemm", "--gpu", "a100", "--json")
+    result = call(trials, "--kernel", "gemm", "--gpu", "a100", "--json")
     assert json.loads(result.stdout) == []
     assert result.stderr == "no trial fits\n"
 
@@ -128,22 +128,22 @@ def test_query_says_that_there_is_more(path: Path) -> None:
     """Where the default of --limit, here 5 of 6, cuts a list off; not where the caller did."""
     for limit, said in ((5, "tune: more than 5 trials fit; --limit 0 lists all\n"), (6, "")):
         for form in ("--csv", "--json"):
-            result = CliRunner().invoke(query, [form], default_map={"limit": limit})
+            result = CliRunner().invoke(trials, [form], default_map={"limit": limit})
             assert (result.exit_code, result.stderr) == (0, said)
-    assert call(query, "--csv", "--limit", "5").stderr == ""
+    assert call(trials, "--csv", "--limit", "5").stderr == ""
 
 
 def test_query_sorts(path: Path) -> None:
     numbers = [
-        row["number"] for row in json.loads(call(query, "--json", "--run", "a", "--sort", "-time").output)
+        row["number"] for row in json.loads(call(trials, "--json", "--run", "a", "--sort", "-time").output)
     ]
     assert numbers == [1, 0, 2]  # without a time: last
-    assert "choose from: time" in str(fails(query, "--sort", "time; DROP TABLE trials"))
+    assert "choose from: time" in str(fails(trials, "--sort", "time; DROP TABLE trials"))
 
 
 def test_query_json_and_csv_say_the_same(path: Path) -> None:
-    (record,) = json.loads(call(query, "--json", "--limit", "1", "--sort", "id").output)
-    (row,) = csv.DictReader(io.StringIO(call(query, "--csv", "--limit", "1", "--sort", "id").output))
+    (record,) = json.loads(call(trials, "--json", "--limit", "1", "--sort", "id").output)
+    (row,) = csv.DictReader(io.StringIO(call(trials, "--csv", "--limit", "1", "--sort", "id").output))
     assert record["parameters"]["block_m"] == 128 and record["parameters"]["double_buffer"] is False
     assert (row["parameters.block_m"], row["parameters.double_buffer"]) == ("128", "false")
     assert record["sizes"] == {"m": 4096, "n": 2048, "k": 1024}
@@ -156,42 +156,44 @@ def test_query_json_and_csv_say_the_same(path: Path) -> None:
 
 def test_csv_of_all_trials_has_every_parameter_that_any_has(path: Path) -> None:
     """Also where the rows are not held to find out."""
-    rows = [list(csv.DictReader(io.StringIO(call(query, "--csv", "--limit", n).output))) for n in ("0", "99")]
+    rows = [
+        list(csv.DictReader(io.StringIO(call(trials, "--csv", "--limit", n).output))) for n in ("0", "99")
+    ]
     assert rows[0] == rows[1]
     assert len(rows[0]) == 6
 
 
 def test_columns_are_chosen_by_the_names_of_the_table_and_of_csv(path: Path) -> None:
     lines = call(
-        query, "--columns", "trial,time,block_m,sizes.n,double_buffer", "--sort", "id"
+        trials, "--columns", "trial,time,block_m,sizes.n,double_buffer", "--sort", "id"
     ).output.splitlines()
     assert lines[0].split() == ["trial", "time", "block_m", "n", "double_buffer"]
     assert lines[1].split() == ["#1", "190.1", "us", "128", "2048", "no"]
-    said = call(query, "--csv", "--columns", "trial,block_m,time", "--sort", "id").output.splitlines()
+    said = call(trials, "--csv", "--columns", "trial,block_m,time", "--sort", "id").output.splitlines()
     assert said[:2] == ["id,parameters.block_m,time_ns", "1,128,190100.0"]
-    said = call(query, "--csv", "--columns", "time,interval,problem", "--sort", "id").output.splitlines()
+    said = call(trials, "--csv", "--columns", "time,interval,problem", "--sort", "id").output.splitlines()
     assert said[0] == "time_ns,interval,problem"
     assert said[1].startswith("190100.0,189.8 .. 190.4 us,m=4096 n=2048 k=1024 ")
     (row, *_) = csv.DictReader(
-        io.StringIO(call(query, "--csv", "--columns", "configuration", "--sort", "id").output)
+        io.StringIO(call(trials, "--csv", "--columns", "configuration", "--sort", "id").output)
     )
     assert "block_m=128" in row["configuration"] and "double_buffer=no" in row["configuration"]
-    assert "did you mean time?" in str(fails(query, "--columns", "tim"))
-    assert "did you mean block_m?" in str(fails(query, "--columns", "trial,block_mm"))
-    assert "--json has all" in str(fails(query, "--columns", "time", "--json"))
+    assert "did you mean time?" in str(fails(trials, "--columns", "tim"))
+    assert "did you mean block_m?" in str(fails(trials, "--columns", "trial,block_mm"))
+    assert "--json has all" in str(fails(trials, "--columns", "time", "--json"))
 
 
 def test_query_sql(path: Path) -> None:
     text = "SELECT status, count(*) AS n FROM trials GROUP BY status ORDER BY status"
-    assert call(query, "--sql", text).output.split() == ["status", "n", "hang", "2", "ok", "4"]
-    assert json.loads(call(query, "--sql", text, "--json").output)[1] == {"status": "ok", "n": 4}
-    assert call(query, "--sql", text, "--csv").output == "status,n\nhang,2\nok,4\n"
-    assert "can only read" in str(fails(query, "--sql", "DELETE FROM trials"))
+    assert call(trials, "--sql", text).output.split() == ["status", "n", "hang", "2", "ok", "4"]
+    assert json.loads(call(trials, "--sql", text, "--json").output)[1] == {"status": "ok", "n": 4}
+    assert call(trials, "--sql", text, "--csv").output == "status,n\nhang,2\nok,4\n"
+    assert "can only read" in str(fails(trials, "--sql", "DELETE FROM trials"))
     for more in (["--kernel", "gemm"], ["--limit", "3"], ["--sort", "time"]):
-        assert "exclude each other" in str(fails(query, "--sql", text, *more))
+        assert "exclude each other" in str(fails(trials, "--sql", text, *more))
     twice = "SELECT 1 AS a, 2 AS a"
-    assert "two columns 'a'; name one" in str(fails(query, "--sql", twice, "--json"))
-    assert call(query, "--sql", twice, "--csv").output == "a,a\n1,2\n"
+    assert "two columns 'a'; name one" in str(fails(trials, "--sql", twice, "--json"))
+    assert call(trials, "--sql", twice, "--csv").output == "a,a\n1,2\n"
 
 
 @pytest.mark.parametrize(
@@ -211,11 +213,11 @@ def test_query_sql(path: Path) -> None:
     ],
 )
 def test_what_query_cannot_use_is_one_line(path: Path, arguments: list[str]) -> None:
-    assert isinstance(fails(query, *arguments), UsageError)
+    assert isinstance(fails(trials, *arguments), UsageError)
 
 
 def test_a_number_that_sqlite_cannot_hold_is_refused_by_name(path: Path) -> None:
-    assert "--limit" in call(query, "--limit", "9" * 24, code=2).output
+    assert "--limit" in call(trials, "--limit", "9" * 24, code=2).output
     assert "'N'" in call(trial, "9" * 24, code=2).output
 
 
@@ -262,7 +264,7 @@ def test_hostile_options_change_nothing(path: Path, tmp_path: Path) -> None:
     ]
     for _ in range(100):
         text = "".join(chance.choices(parts, k=chance.randrange(1, 5)))
-        result = CliRunner().invoke(query, [f"{chance.choice(options)}={text}", "--json"])
+        result = CliRunner().invoke(trials, [f"{chance.choice(options)}={text}", "--json"])
         assert isinstance(result.exception, (TunerError, type(None))), result.exception
         assert result.exception or result.stdout.strip() == "[]"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
@@ -270,7 +272,7 @@ def test_hostile_options_change_nothing(path: Path, tmp_path: Path) -> None:
 
 
 def test_control_characters_do_not_reach_the_terminal(path: Path) -> None:
-    output = call(query).output + call(trial, "3").output
+    output = call(trials).output + call(trial, "3").output
     assert "\x1b" not in output
     assert "\x07" not in output
     assert "\\x1b[31m" in output
@@ -281,7 +283,7 @@ def test_damage_is_reported_and_left_out(path: Path) -> None:
     connection.execute("UPDATE trials SET time_ns = 1 WHERE id = 1")
     connection.commit()
     connection.close()
-    result = call(query, "--json")
+    result = call(trials, "--json")
     assert [row["id"] for row in json.loads(result.stdout)] == [6, 5, 4, 3, 2]
     assert "trial 1 is damaged" in result.stderr
     assert "no winner" in str(fails(best, "--kernel", "gemm"))

@@ -62,15 +62,10 @@ ADVANCED = {
     }
 }
 """Those that ``tune --help-all`` lists as well."""
-FORMER = {
-    "table": ("results:table", "best --agreement"),
-    "query": ("results:query", "trials"),
-    "trial": ("results:trial", "trials N"),
-    "list": ("inspection:list_kernels", "show"),
-    "import": ("winners:import_results", "db import"),
-}
+FORMER = {"table": "best --agreement", "query": "trials", "list": "show", "import": "db import"}
 """Names of before, which no help lists, and what each is now."""
 COMMANDS = {name: one for group in (GROUPS | ADVANCED).values() for name, one in group.items()}
+COMMANDS["trial"] = ("results:trial", "trials N, whose number may stand behind options.")
 READER_LEFT = 141
 """Exit status when the reader of the output has closed it (``tune trials | head``): that of a program ended by SIGPIPE,
 as shells and other tools expect it."""
@@ -100,23 +95,24 @@ class _LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        found = COMMANDS.get(cmd_name) or FORMER.get(cmd_name)
-        if found is None:
+        if cmd_name not in COMMANDS:
             return None
-        module, name = found[0].split(":")
+        module, name = COMMANDS[cmd_name][0].split(":")
         return getattr(importlib.import_module(f"tuner.cli.commands.{module}"), name)  # type: ignore[no-any-return]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         word = args[0]
-        if word not in COMMANDS | FORMER:
+        if word in FORMER:
+            args = [*FORMER[word].split(), *args[1:]]
+        elif word not in COMMANDS:
             kernels = [path.stem for path in paths.search_spaces().glob("*.toml")]
             if not (word in kernels or word.endswith((".toml", ".cu")) or "/" in word):
                 close = difflib.get_close_matches(word, [*COMMANDS, *FORMER, *kernels], n=1)
                 if Path(f"{word}.toml").is_file():
                     close = [f"{word}.toml"]
-                guess = f"did you mean {FORMER.get(close[0], ('', close[0]))[1]}? " if close else ""
+                guess = f"did you mean {FORMER.get(close[0], close[0])}? " if close else ""
                 raise UsageError(f"{word!r} is neither a command nor a kernel", f"{guess}see tune --help")
             args = ["run", *args]
         return super().resolve_command(ctx, args)

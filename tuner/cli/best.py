@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.cli.commands.results import BestArguments
-from tuner.cli.filters import filters_of, origin, refuse_unknown, report_damage, show_records
+from tuner.cli.filters import listing_filters, origin, refuse_unknown, report_damage, show_records
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError, suggestion
 from tuner.database.database import Database
@@ -165,7 +165,7 @@ def listed_winners(
         asked: for which; of replays where nothing that fits was measured.
         read: returns what fits.
     """
-    filters = filters_of(asked, replayed=None if asked.replayed else False)
+    filters = listing_filters(asked, replayed=None if asked.replayed else False)
     with Database.open(asked.db, write=False) as database:
         winners, note = measured_else_replayed(lambda fit: read(database, fit), filters)
         missing = None if winners.rows else no_winner(database, filters, asked.kernel)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from tuner.cli.options import Listing
+from tuner.cli.options import Listing, StoredArguments
 from tuner.cli.problems import assignments, named_dtypes, size_of
 from tuner.core.errors import ExpressionError, UsageError, suggestion
 from tuner.core.model import Problem, Run, Value
@@ -61,18 +61,22 @@ def parse_sizes(items: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def filters_of(listing: Listing, **more: Any) -> Filters:
-    """Return the filters of the command line, with further fields of them.
+def filters_of(asked: StoredArguments, **more: Any) -> Filters:
+    """Return the filters of the command line, with further fields of them."""
+    return Filters(**kernel_filters(asked.kernel), gpu=asked.gpu, dtype=asked.dtype, **more)
+
+
+def listing_filters(asked: Listing, **more: Any) -> Filters:
+    """Return the filters of a list, with further fields of them.
 
     Raises:
         UsageError: a text without a meaning, or two formats at once.
     """
-    if listing.as_json and listing.as_csv:
+    if asked.as_json and asked.as_csv:
         raise UsageError("--json and --csv exclude each other", "give one of them")
-    return Filters(
-        **kernel_filters(listing.kernel), gpu=listing.gpu, dtype=listing.dtype, variant=listing.variant,
-        sizes=parse_sizes(listing.sizes), since=parse_since(listing.since), run=listing.run_id,
-        mode=listing.mode or "", regime=listing.regime or "", **more,
+    return filters_of(
+        asked, variant=asked.variant, sizes=parse_sizes(asked.sizes), since=parse_since(asked.since),
+        run=asked.run_id, mode=asked.mode or "", regime=asked.regime or "", **more,
     )  # fmt: skip
 
 

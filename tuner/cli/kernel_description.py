@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tuner.cli.commands.inspection import ListArguments, ShowArguments
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.initial import settle
@@ -163,10 +162,10 @@ def _variant(variant: VariantSpec, size: dict[str, Any], default_refused: str) -
     }
 
 
-def list_kernels(asked: ListArguments | ShowArguments) -> None:
+def list_kernels(*, as_json: bool) -> None:
     """Print the built-in kernels, and as JSON their variants and presets."""
     kernels = [load_kernel(name) for name in builtin_kernels()]
-    if asked.as_json:
+    if as_json:
         keys = ("kernel", "summary", "variants", "presets")
         rows = [(kernel.name, kernel.summary, [*kernel.variants], [*kernel.presets]) for kernel in kernels]
         show_json([dict(zip(keys, row, strict=True)) for row in rows])

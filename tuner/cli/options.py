@@ -218,13 +218,19 @@ regime_filter = partial(option, "--regime", type=REGIMES, help="Only times of th
 
 
 @dataclass(frozen=True)
-class Listing:
-    """Which stored results a command lists, and in what format."""
+class StoredArguments:
+    """Which stored results a command reads; :func:`tuner.cli.filters.filters_of` settles it."""
 
     db: Path = database()
     kernel: str = kernel_argument()
     gpu: str = gpu_filter()
     dtype: str = dtype_filter()
+
+
+@dataclass(frozen=True)
+class Listing(StoredArguments):
+    """Which stored results a command lists, and in what format."""
+
     sizes: tuple[str, ...] = texts("--size", "NAME=N", "Only this size; repeat for several.")
     variant: str = stored_filter("--variant", "NAME", "Only this variant.")
     mode: str | None = mode_filter()

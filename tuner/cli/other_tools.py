@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.commands.winners import ExportArguments, ImportArguments
-from tuner.cli.filters import parse_sizes
+from tuner.cli.filters import filters_of, parse_sizes
 from tuner.cli.loader import given_options
 from tuner.core.errors import UsageError
 from tuner.database.database import Database
-from tuner.database.records import Filters
 from tuner.formats.autotuners import cache_of, t4_of
 from tuner.formats.files import write_text
 from tuner.formats.foreign import ForeignResults, Imported, import_foreign, read_foreign
@@ -19,7 +18,6 @@ from tuner.formats.results import Results, results_of
 from tuner.report import tables
 from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
-from tuner.winners.current import kernel_filters
 
 
 def export(asked: ExportArguments) -> None:
@@ -31,10 +29,9 @@ def export(asked: ExportArguments) -> None:
     """
     if given_options("namespace"):
         raise UsageError("--namespace is for headers", f"leave it out with --format {asked.kind}")
-    filters = Filters(
-        **kernel_filters(asked.kernel), gpu=asked.gpu, dtype=asked.dtype, mode=asked.mode or "", run=asked.run_id,
-        regime=asked.regime if given_options("regime") else "", variant=asked.variant,
-        replayed=None if asked.replayed or asked.run_id else False,
+    filters = filters_of(
+        asked, mode=asked.mode or "", regime=asked.regime if given_options("regime") else "", run=asked.run_id,
+        variant=asked.variant, replayed=None if asked.replayed or asked.run_id else False,
     )  # fmt: skip
     with Database.open(asked.db, write=False) as database:
         if filters.run:

@@ -10,9 +10,9 @@ import click
 
 from tuner.cli.commands.results import QueryArguments
 from tuner.cli.filters import (
-    filters_of,
     flat,
     flat_names,
+    listing_filters,
     nested_names,
     origin,
     refuse_unknown,
@@ -70,7 +70,7 @@ def query(asked: QueryArguments) -> None:
         if status not in (*Status, FAILED):
             raise UsageError(f"there is no status {status!r}", suggestion(status, [*Status, FAILED]))
     failed = tuple(status for status in Status if not status.ranked) if FAILED in asked.statuses else ()
-    filters = filters_of(asked, statuses=(*asked.statuses, *failed), replayed=asked.replayed)
+    filters = listing_filters(asked, statuses=(*asked.statuses, *failed), replayed=asked.replayed)
     if asked.columns and asked.as_json:
         raise UsageError("--columns chooses those of a table or of CSV", "leave it out: --json has all")
     with Database.open(asked.db, write=False) as database:

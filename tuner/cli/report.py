@@ -10,7 +10,7 @@ import click
 from tuner.cli.commands.results import ReportArguments
 from tuner.cli.configuration import choose
 from tuner.cli.explain import explained
-from tuner.cli.filters import refuse_unknown, report_damage
+from tuner.cli.filters import filters_of, refuse_unknown, report_damage
 from tuner.cli.options import ConfigurationArguments
 from tuner.core.errors import DatabaseError, TunerError, UsageError
 from tuner.database.database import Database
@@ -21,7 +21,6 @@ from tuner.inspect.explain.report import advice_rows
 from tuner.report.html.page import Advice, page
 from tuner.report.html.subjects import Subjects, read_all, read_run
 from tuner.report.tables import counted, show_pieces
-from tuner.winners.current import kernel_filters
 
 
 def report(asked: ReportArguments) -> None:
@@ -31,7 +30,7 @@ def report(asked: ReportArguments) -> None:
         UsageError: options that exclude each other, or that name what there is not.
         DatabaseError: nothing fits, or the file cannot be read or written.
     """
-    filters = Filters(**kernel_filters(asked.kernel), gpu=asked.gpu, dtype=asked.dtype)
+    filters = filters_of(asked)
     if sum((bool(asked.run_id), asked.everything, filters != Filters())) > 1:
         raise UsageError("--run, --all and filters exclude each other", "give one of them")
     more = ""

@@ -39,7 +39,7 @@ def show(asked: ShowArguments) -> None:
     if not asked.kernel_name:
         if asked.names_problem or asked.variants or asked.full:
             raise UsageError("these options need a kernel", "name it: tune show gemm")
-        list_kernels(asked)
+        list_kernels(as_json=asked.as_json)
         return
     gpu, kernel = typical_gpu(asked.cc), load_kernel(asked.kernel_name)
     problem = make_problem(kernel, asked)

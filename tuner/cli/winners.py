@@ -15,12 +15,12 @@ import click
 from tuner.children.compile_pool import CompilePool
 from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.commands.winners import BundleArguments, ExportArguments
-from tuner.cli.filters import refuse_unknown
+from tuner.cli.filters import filters_of, refuse_unknown
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.model import ascii_json
 from tuner.database.database import Database
-from tuner.database.records import Filters, StoredWinner
+from tuner.database.records import StoredWinner
 from tuner.formats.files import new_file
 from tuner.kernel.load import builtin_kernels
 from tuner.report.progress import counting
@@ -28,7 +28,7 @@ from tuner.report.tables import counted, show_line
 from tuner.winners.bundle import refuse_target, write_bundle
 from tuner.winners.compiling import bundled
 from tuner.winners.contents import contents_of, without_the_rest
-from tuner.winners.current import Kernels, choose_winners, kernel_filters, named_kernel
+from tuner.winners.current import Kernels, choose_winners, named_kernel
 from tuner.winners.header import identifier, render_header
 from tuner.winners.portfolios import Portfolio, portfolios_of
 
@@ -46,9 +46,9 @@ def _take(which: Which, *, bundled: bool) -> tuple[list[StoredWinner], Kernels, 
         UsageError: the options name what there is nowhere.
         DatabaseError: nothing fits.
     """
-    filters = Filters(
-        **kernel_filters(which.kernel), gpu=which.gpu, dtype=which.dtype, mode=which.mode or "", regime=which.regime,
-        exportable=True, replayed=None if which.replayed else False,
+    filters = filters_of(
+        which, mode=which.mode or "", regime=which.regime, exportable=True,
+        replayed=None if which.replayed else False,
     )  # fmt: skip
     named = named_kernel(which.kernel)
     kernels = Kernels(named)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import click
@@ -11,8 +10,6 @@ import click
 from tuner.cli import options as shared
 from tuner.cli.loader import argument, command, flag, kernel_argument, option, texts
 from tuner.cli.options import ConfigurationArguments, ForGpuArguments, ProblemArguments
-
-as_json_option = partial(flag, "--json", help_="Print as JSON.")
 
 
 @dataclass(frozen=True)
@@ -240,13 +237,6 @@ render = command(RenderArguments, "render:render")
 
 
 @dataclass(frozen=True)
-class ListArguments:
-    """List the built-in kernels with their variants."""
-
-    as_json: bool = as_json_option()
-
-
-@dataclass(frozen=True)
 class ShowArguments(ProblemArguments):
     """Show a kernel: its problem, presets and variants, and the number of configurations.
 
@@ -264,12 +254,10 @@ class ShowArguments(ProblemArguments):
         help="Compute capability, times ten, of the GPU whose limits count.",
     )
     full: bool = flag("--full", help_="Show all variants with their parameters and constraints.")
-    as_json: bool = as_json_option()
+    as_json: bool = shared.json()
 
 
 show = command(ShowArguments, "show:show")
-
-list_kernels = command(ListArguments, "kernel_description:list_kernels", "list")
 
 
 @dataclass(frozen=True)
@@ -281,7 +269,7 @@ class DoctorArguments:
     """
 
     calibrate: bool = flag("--calibrate", help_="Measure ceilings and noise of the GPU again.")
-    as_json: bool = as_json_option()
+    as_json: bool = shared.json()
 
 
 doctor = command(DoctorArguments, "doctor:doctor")

@@ -10,8 +10,8 @@ import click
 
 from tuner.cli import options as shared
 from tuner.cli.commands.winners import import_results
-from tuner.cli.loader import Once, argument, command, flag, kernel_argument, option, texts
-from tuner.cli.options import Listing
+from tuner.cli.loader import Once, argument, command, flag, option, texts
+from tuner.cli.options import Listing, StoredArguments
 from tuner.core import paths
 
 
@@ -36,16 +36,6 @@ class BestArguments(Listing):
 
 
 best = command(BestArguments, "best:best")
-
-
-@dataclass(frozen=True)
-class TableArguments(BestArguments):
-    """Show the winners, and how many runs and GPUs agree on each: tune best --agreement."""
-
-    agreement: bool = True
-
-
-table = command(TableArguments, "best:best", "table")
 
 
 @dataclass(frozen=True)
@@ -131,12 +121,11 @@ class _Trials(Once):
         return super().make_context(info_name, args, parent, **extra)
 
 
-query = command(QueryArguments, "query:query")
 trials = command(QueryArguments, "query:query", "trials", kind=_Trials)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportArguments:
+class ReportArguments(StoredArguments):
     """Write an HTML report with figures and tables: one file that works offline.
 
     Without --run, --all and filters, it shows the latest run. With a filter it shows the newest run of each problem
@@ -150,11 +139,7 @@ class ReportArguments:
       tune report --all -o all.html --force
     """
 
-    db: Path = shared.database()
     run_id: str = shared.stored_filter("--run", "ID", "This run, by its id or the start of it.")
-    kernel: str = kernel_argument()
-    gpu: str = shared.gpu_filter()
-    dtype: str = shared.dtype_filter()
     everything: bool = flag("--all", help_="Every problem and GPU of the database.")
     output: Path = shared.output("FILE.html", default=Path("report.html"))
     force: bool = flag("--force", help_="Overwrite FILE.html if it exists.")

@@ -9,22 +9,19 @@ import click
 
 from tuner.cli import options as shared
 from tuner.cli.loader import argument, command, flag, kernel_argument, texts
+from tuner.cli.options import StoredArguments
 
 
 @dataclass(frozen=True)
-class StoredArguments:
+class LeavingArguments(StoredArguments):
     """Which winners, or trials, leave the database."""
 
-    db: Path = shared.database()
-    kernel: str = kernel_argument()
-    gpu: str = shared.gpu_filter()
-    dtype: str = shared.dtype_filter()
     mode: str | None = shared.mode_filter()
     regime: str = shared.regime_filter(default="rested", show_default=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportArguments(StoredArguments):
+class ExportArguments(LeavingArguments):
     """Write winners as a C++17 header, or one problem's trials in another tool's format.
 
     Where a problem was tuned in several modes, the mode tuned last counts, unless --mode names one.
@@ -68,7 +65,7 @@ export = command(ExportArguments, _body, "export")
 
 
 @dataclass(frozen=True, kw_only=True)
-class BundleArguments(StoredArguments):
+class BundleArguments(LeavingArguments):
     """Write the winners of a kernel as a folder that C++ and Python programs call.
 
     The folder has cubins for all GPUs on which the kernel was tuned, and launchers for C++ and Python: programs need no
