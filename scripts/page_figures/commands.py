@@ -9,6 +9,7 @@ import click
 
 from scripts.page_figures.evidence import table
 from tuner.cli import FORMER, cli
+from tuner.cli.commands.results import trial
 
 
 def _found(path: tuple[str, ...]) -> tuple[click.Command, click.Context]:
@@ -16,7 +17,7 @@ def _found(path: tuple[str, ...]) -> tuple[click.Command, click.Context]:
     context = click.Context(cli, info_name="tune")
     for name in path:
         assert isinstance(command, click.Group)
-        inner = command.get_command(context, name)
+        inner = trial if name == "trial" else command.get_command(context, name)
         assert inner is not None, f"no command is called {name}"
         command, context = inner, click.Context(inner, info_name=name, parent=context)
     return command, context
@@ -64,7 +65,7 @@ def reference(*path: str) -> str:
     names = {option.name for option in options} if path == ("cluster", "run") else set()
     shared = [option for option in of_run if option.name in names]
     own = [option for option in options if option.name not in {one.name for one in shared}]
-    name = FORMER.get(path[0], ("", " ".join(path)))[1].removesuffix(" N")
+    name = FORMER.get(path[0], " ".join(path))
     parts = [f"`tune {' '.join([name, *arguments])} [OPTIONS]`"] if arguments else []
     parts += said
     if examples:

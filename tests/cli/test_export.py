@@ -22,7 +22,7 @@ from tests.cli.filled_database import (
     fill,
 )
 from tests.compiled_once import run_once
-from tuner.cli.commands.results import best, db, query
+from tuner.cli.commands.results import best, db, trials
 from tuner.cli.commands.winners import export
 from tuner.core.errors import DatabaseError, UsageError
 
@@ -62,13 +62,13 @@ def test_db_delete_asks_first(path: Path) -> None:
     assert result.exit_code == 1
     assert "gemm m=4096 n=2048 k=1024 float16 layout=nn, 3 trials" in result.output
     assert "too short" in str(call(db, "delete", "aaa", "--yes", code=1).exception)
-    assert len(json.loads(call(query, "--json").output)) == 6
+    assert len(json.loads(call(trials, "--json").output)) == 6
     assert "deleted run aaaa" in call(db, "delete", "aaaa", "--yes").output
-    assert len(json.loads(call(query, "--json").output)) == 3
+    assert len(json.loads(call(trials, "--json").output)) == 3
     assert "there is no run 'zzzz'" in str(fails(db, "delete", "zzzz", "--yes"))
 
 
-@pytest.mark.parametrize("command", [query, best, export])
+@pytest.mark.parametrize("command", [trials, best, export])
 def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, command: click.Command) -> None:
     more = ["-o", str(tmp_path / "x.hpp")] if command is export else []
     error = fails(command, "--db", str(tmp_path / "none.db"), *more)
@@ -78,7 +78,7 @@ def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, command: click
 
 def test_a_file_that_cannot_be_opened_is_not_sent_to_db_check(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:5000])
-    for error in (fails(db, "check"), fails(query)):
+    for error in (fails(db, "check"), fails(trials)):
         assert "the file is damaged" in error.problem
         assert error.remedy == "restore a backup, or name another file with --db"
 

@@ -62,10 +62,15 @@ ADVANCED = {
     }
 }
 """Those that ``tune --help-all`` lists as well."""
-FORMER = {"table": "best --agreement", "query": "trials", "list": "show", "import": "db import"}
+FORMER = {
+    "table": "best --agreement",
+    "query": "trials",
+    "trial": "trials",
+    "list": "show",
+    "import": "db import",
+}
 """Names of before, which no help lists, and what each is now."""
 COMMANDS = {name: one for group in (GROUPS | ADVANCED).values() for name, one in group.items()}
-COMMANDS["trial"] = ("results:trial", "trials N, whose number may stand behind options.")
 READER_LEFT = 141
 """Exit status when the reader of the output has closed it (``tune trials | head``): that of a program ended by SIGPIPE,
 as shells and other tools expect it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tuner.cli.commands.winners import import_results
 from tuner.cli.loader import Once, argument, command, flag, option, texts
 from tuner.cli.options import Listing, StoredArguments
 from tuner.core import paths
+from tuner.core.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -111,13 +113,17 @@ trial = command(TrialArguments, "trial:trial")
 
 
 class _Trials(Once):
-    """``tune trials``, of which ``tune trials N`` has the options of one trial."""
+    """``tune trials``, of which ``tune trials N`` has the options of one trial, perhaps before the number."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        if any(word.removeprefix("#").isdecimal() for word in args[:1]):
-            return trial.make_context(info_name, args, parent, **extra)
+        numbers = [word.removeprefix("#").isdecimal() for word in args]
+        if any(numbers):
+            with (
+                contextlib.nullcontext() if numbers[0] else contextlib.suppress(click.UsageError, UsageError)
+            ):
+                return trial.make_context(info_name, [*args], parent, **extra)
         return super().make_context(info_name, args, parent, **extra)
 
 
