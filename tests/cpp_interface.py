@@ -37,10 +37,10 @@ def opened(folder):
     bundle = ctypes.c_void_p()
     return launcher.kt_open(folder.encode(), ctypes.byref(bundle), text, 4000), bundle
 
-def planned(bundle, sizes, dtypes="", options="", device=0, policy=0):
+def planned(bundle, sizes, dtypes="", options="", device=0, policy=0, apart=0):
     plan = ctypes.c_void_p()
     sizes = "\\n".join(f"{name}={value}" for name, value in sizes.items())
-    code = launcher.kt_plan(bundle, sizes.encode(), dtypes.encode(), options.encode(), device, policy,
+    code = launcher.kt_plan(bundle, sizes.encode(), dtypes.encode(), options.encode(), device, policy, apart,
                             ctypes.byref(plan), text, 4000)
     return code, plan
 

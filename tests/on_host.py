@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.core.model import Configuration, Gpu, Problem
@@ -10,7 +11,22 @@ from tuner.inspect.emulator.host import HostArray, HostKernel, KernelFault, Sche
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
-from tuner.runtime.launches import Plan
+from tuner.runtime.launches import Launch, Plan
+from tuner.runtime.structs import struct_argument
+from tuner.winners.records import APART
+
+
+def apart(launch: Launch, pitch: int) -> Launch:
+    """Return a launch whose C is passed as that of a slice: its address and the elements from row to row."""
+    of_slice = struct_argument([("buffer", "c", 0), ("scalar", "int32", pitch)], 1)
+    arguments = [of_slice if one[:2] == ("buffer", "c") else one for one in launch.arguments]
+    return replace(launch, arguments=tuple(arguments))
+
+
+def rendered_apart(configuration: Configuration, pitch: int) -> Configuration:
+    """Return a configuration as templates get it; for code that writes to slices where there is a pitch."""
+    more = {APART: True} if pitch else {}
+    return Configuration.of(configuration.variant, {**configuration.values, **more})
 
 
 class HostConfiguration:
@@ -23,6 +39,7 @@ class HostConfiguration:
         configuration: what is run.
         folder: where it is built.
         edit: what becomes of the sources before.
+        pitch: elements from row to row of C, if it is a slice of a larger matrix.
     """
 
     def __init__(
@@ -33,9 +50,11 @@ class HostConfiguration:
         configuration: Configuration,
         folder: Path,
         edit: Callable[[str], str] = str,
+        pitch: int = 0,
     ) -> None:
+        self._pitch = pitch
         self.kernel, self.problem, self.gpu, self.configuration = kernel, problem, gpu, configuration
-        sources = render(kernel, problem, gpu, configuration)
+        sources = render(kernel, problem, gpu, rendered_apart(configuration, pitch))
         self._kernels = [
             HostKernel(edit(source), entry, folder / str(number))
             for number, (source, entry) in enumerate(sources)
@@ -63,7 +82,8 @@ class HostConfiguration:
         """
         plan = self.plan(sizes)
         for kernel, launch in zip(self._kernels, plan.launches, strict=True):
-            arguments = launch_arguments(launch, memory)
+            passed = apart(launch, self._pitch) if self._pitch else launch
+            arguments = launch_arguments(passed, memory)
             kernel(launch.grid, launch.block, launch.shared_bytes, schedule, *arguments)
         for buffer in plan.scratch:
             if buffer.zeroed_once and memory[buffer.name].elements.any():

@@ -165,7 +165,7 @@ class OnCpu(Operation):
         super().__init__(manifest, lambda name: b"", **choices)
         self.compute, self.launches, self.prepared, self.capturing = compute, 0, 0, False
         self.addresses: list[int] = []
-        self.by_map: frozenset[str] = frozenset()
+        self.apart: frozenset[str] = frozenset()
 
     def prepare_call(self, library: Any, layouts: Any, written: Any, handle: Any, sizes: Any) -> Any:
         layouts = [each and each._replace(device=0) for each in layouts]
@@ -179,7 +179,7 @@ class OnCpu(Operation):
         self.prepared += 1
         alignments = dict.fromkeys(meant.shapes, 16)
         gpu = SimpleNamespace(context=SimpleNamespace(index=0))
-        plan: Any = SimpleNamespace(alignments=alignments, by_map=self.by_map)
+        plan: Any = SimpleNamespace(alignments=alignments, apart=self.apart)
         call = PreparedCall(meant, gpu, plan, True)  # type: ignore[arg-type]
         call.meant = meant  # type: ignore[attr-defined]
         return call
@@ -215,10 +215,10 @@ class OnCpu(Operation):
 
 
 def at(address: int, shape: tuple[int, ...], dtype: str, *, transposed: bool, stride: int = 0) -> Any:
-    """Return the tensor that a kernel finds at an address, whose rows lie so many bytes apart."""
+    """Return the tensor that a kernel finds at an address, whose rows lie so many elements apart."""
     held = shape[::-1] if transposed else shape
     length = held[-1] if held else 1
-    apart = stride // ITEMSIZE[dtype] or length
+    apart = stride or length
     count = (math.prod(held) // length - 1) * apart + length
     memory = (ctypes.c_uint8 * (count * ITEMSIZE[dtype])).from_address(address)
     tensor = torch.frombuffer(memory, dtype=getattr(torch, dtype))

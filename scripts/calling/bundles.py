@@ -148,7 +148,7 @@ class CppPlan:
         opened = ctypes.byref(self._bundle)
         self._call("kt_open", str(bundle).encode(), opened)
         of = [_lines(part) for part in (problem.sizes, problem.dtypes, problem.options)]
-        self._call("kt_plan", self._bundle, *of, 0, EXACT, ctypes.byref(self._plan))
+        self._call("kt_plan", self._bundle, *of, 0, EXACT, 0, ctypes.byref(self._plan))
         self.workspace_bytes = int(self._library.kt_workspace_bytes(self._plan))
         self._library.kt_describe(self._plan, self._text, ctypes.c_size_t(MESSAGE_BYTES))
         self.tensors = [line.split()[0] for line in self._text.value.decode().splitlines()[1:]]

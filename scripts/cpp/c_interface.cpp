@@ -34,10 +34,10 @@ int kt_open(const char* folder, void** bundle, char* message, std::size_t room) 
     return answer(kernel_tune::Bundle::open(folder, *opened), message, room);
 }
 
-// Sizes, dtypes and options are lines such as "m=4096"; the policy is the number of a kernel_tune::Policy.
-int kt_plan(const void* bundle, const char* sizes, const char* dtypes, const char* options, int device, int policy, void** plan,
+// Sizes, dtypes and options are lines such as "m=4096"; the policy is the number of a kernel_tune::Policy; apart is 0 or 1.
+int kt_plan(const void* bundle, const char* sizes, const char* dtypes, const char* options, int device, int policy, int apart, void** plan,
             char* message, std::size_t room) {
-    kernel_tune::Problem problem{{}, pairs(dtypes), pairs(options)};
+    kernel_tune::Problem problem{{}, pairs(dtypes), pairs(options), apart != 0};
     for (const auto& [name, value] : pairs(sizes)) problem.sizes.emplace_back(name, std::strtoll(value.c_str(), nullptr, 10));
     auto* made = new kernel_tune::Plan;
     *plan = made;

@@ -29,12 +29,14 @@ static void print_value(const ArgumentBytes& bytes) {
 
 static void print_fields(const Concrete& plan, const Argument& argument) {
     std::vector<unsigned char> memory = argument.memory;
-    for (const Field& field : argument.fields)
+    for (const Field& field : argument.fields) {
         if (field.is_scalar) std::memcpy(&memory[field.offset], plan.scalars[field.scalar].value.bytes, field.bytes);
+        if (field.is_stride) std::memcpy(&memory[field.offset], &plan.tensors[field.buffer.index].shape.back(), field.bytes);
+    }
     std::printf(" fields ");
     for (const unsigned char byte : memory) std::printf("%02x", byte);
     for (const Field& field : argument.fields) {
-        if (field.is_scalar) continue;
+        if (field.is_scalar || field.is_stride) continue;
         std::printf(" at %zu", field.offset);
         print_buffer("", plan, field.buffer);
     }
@@ -66,6 +68,7 @@ static void print_plan(const Concrete& plan) {
                 case Argument::Kind::constant: print_value(argument.constant); break;
                 case Argument::Kind::scalar: print_value(plan.scalars[argument.scalar].value); break;
                 case Argument::Kind::buffer: print_buffer("buffer", plan, argument.buffer); break;
+                case Argument::Kind::stride: print_buffer("stride", plan, argument.buffer); break;
                 case Argument::Kind::fields: print_fields(plan, argument); break;
                 case Argument::Kind::table: std::printf(" table"), print_numbers({argument.sharing}); break;
                 case Argument::Kind::map:
@@ -89,11 +92,12 @@ int main(int, char** arguments) {
     for (std::string line; std::getline(std::cin, line);) {
         std::istringstream numbers{line};
         std::size_t configuration = 0;
-        numbers >> configuration;
+        bool apart = false;
+        numbers >> configuration >> apart;
         std::vector<std::int64_t> values;
         for (std::int64_t value = 0; numbers >> value;) values.push_back(value);
         Concrete plan;
-        const std::string reason = Interpreter::run(manifest, manifest.configurations[configuration], values, plan);
+        const std::string reason = Interpreter::run(manifest, manifest.configurations[configuration], values, plan, apart);
         if (reason.empty()) print_plan(plan);
         else std::printf("invalid: %s\n", reason.c_str());
     }

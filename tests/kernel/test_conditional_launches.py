@@ -19,7 +19,7 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launch_limits import NULL_POINTER
 from tuner.runtime.launches import Plan
-from tuner.winners.compiling import checked_resources, render_request
+from tuner.winners.compiling import checked_resources
 from tuner.winners.records import BundledConfiguration, CompiledLaunch, configuration_of
 
 GPU = ARCHITECTURES[90]
@@ -135,7 +135,7 @@ def test_a_bundle_checks_what_the_compiler_says_of_those_that_its_problem_has(tm
     )
     for columns in (64, 65):
         bundled = BundledConfiguration(copying, copying.problem({"columns": columns}), GPU, CONFIGURATION)
-        compilation = Compiler(None).answer(render_request(bundled))
+        compilation = Compiler(None).answer(bundled.request())
         assert len(compilation.cubins) == 2
         resources = checked_resources(bundled, compilation)
         assert resources is not None and resources.active_blocks

@@ -81,7 +81,8 @@ def manifest_of(drawn: Sequence[DrawnConfiguration]) -> bytes:
             number: CompiledLaunch(SHA, SHA, f"entry_{number}", launch.constants)
             for number, launch in bundled.launches.items()
         }
-        configurations.append(json_of(configuration_of(bundled, number, compiled, None)))
+        slices = compiled if bundled.of_slices else None
+        configurations.append(json_of(configuration_of(bundled, number, compiled, None, slices)))
     kernel = drawn[0].bundled.kernel
     data = {
         **MANIFEST,

@@ -169,7 +169,7 @@ def manifest_with(*changes: tuple[str, Any]) -> bytes:
     return json.dumps(data).encode()
 
 
-CUBIN = b"fake cubin\nplain 8 8 8 4 4 4 4\nsplit 128 8 8 8 8 256 4\nwhereabouts 8 8\n"
+CUBIN = b"fake cubin\nplain 8 8 8 4 4 4 4\nsplit 128 8 8 8 8 256 4\napart 128 8 16 128\nwhereabouts 8 8\n"
 NAME = file_digest(CUBIN)
 
 
@@ -224,6 +224,15 @@ def _split(computation: int) -> dict[str, Any]:
         ],
         "launches": [launch],
     }
+
+
+def with_slices(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest whose configuration with a tensor map writes to slices by an address, a stride and a map."""
+    *others, split = manifest["configurations"]
+    maps = [{"map": [name], "box": [64, 64], "swizzle": 128} for name in "ac"]
+    passed = [maps[0], {"tensor": "b"}, {"fields": [{"tensor": "c"}, {"stride": "c"}]}, maps[1]]
+    launches = [{**split["launches"][0], "entry": "apart", "arguments": passed}]
+    return {**manifest, "version": 2, "configurations": [*others, {**split, "slices": launches}]}
 
 
 def product_manifest() -> dict[str, Any]:

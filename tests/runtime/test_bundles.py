@@ -43,6 +43,7 @@ VARIED: list[tuple[tuple[int, int, int], str, dict[str, Value]]] = [
 """Tensor maps, clusters, tables of their order, memory that is zero once, several launches, blocks that wait."""
 
 BOTH = """
+import itertools
 from tuner.core.errors import TunerError
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.dispatch import dispatch
@@ -71,12 +72,12 @@ def lines():
     logged.extend(json.loads(line) for line in reading)
     return list(logged)
 
-def in_python(number, sizes, work, addresses):
+def in_python(number, sizes, work, addresses, strides):
     before = len(lines())
-    found = dispatch(manifest, number, sizes, limits, "NVIDIA H200").concrete
+    found = dispatch(manifest, number, sizes, limits, "NVIDIA H200", apart=bool(strides)).concrete
     offsets = found.workspace.offsets
     where = {**addresses, **{name: work + offset for name, offset in offsets.items()}}
-    kernels = [Kernel(module(entry.cubin), entry.entry, launch, where, orders.of)
+    kernels = [Kernel(module(entry.cubin), entry.entry, launch, None, orders.of)
                for launch, entry in zip(found.plan.launches, found.entries)]
     for buffer in found.plan.scratch:
         if buffer.zeroed:
@@ -85,6 +86,7 @@ def in_python(number, sizes, work, addresses):
         for symbol, name, size in launch.constants:
             variable, room = check(cu.cuModuleGetGlobal(module(entry.cubin), symbol.encode()))
             check(cu.cuMemcpyDtoDAsync(variable, where[name], size, stream))
+        kernel.bind(where, strides)
         kernel.launch(stream)
     made = [line for line in lines()[before:] if line.get("kernel") != "whereabouts"]
     return found.workspace.size_bytes, {tensor.name: tensor.size_bytes for tensor in found.tensors}, made
@@ -93,13 +95,16 @@ work = 1 << 46
 filling = {name for item in manifest.configurations for launch in item.launches for _, name in launch.constants}
 copied = {name: int(check(cu.cuMemAlloc(1 << 20))) for name in filling}
 compared = refused = 0
-for number, sizes in cases:
+for (number, sizes), apart in itertools.product(cases, (False, True)):
+    if apart and not manifest.configurations[0].slices:
+        continue
+    strides = {"c": -(-sizes["n"] // 8) * 8 + 64} if apart else {}
     computation = manifest.computations[number]
     names = [tensor.name for tensor in computation.tensors]
     addresses = {name: (1 << 45) + (index << 40) for index, name in enumerate(names)} | copied
     kinds = ["\\n".join(f"{a}={str(b).lower() if isinstance(b, bool) else b}" for a, b in dict(words).items())
              for words in (computation.dtypes, computation.options)]
-    code, plan = planned(bundle, sizes, *kinds)
+    code, plan = planned(bundle, sizes, *kinds, apart=int(apart))
     try:
         found = dispatch(manifest, number, sizes, limits, "NVIDIA H200").concrete
     except TunerError as error:
@@ -109,11 +114,12 @@ for number, sizes in cases:
     assert code == 0, (sizes, text.value)
     need = launcher.kt_workspace_bytes(plan)
     work = int(check(cu.cuMemAlloc(max(need, 256))))
-    need_too, tensors, expected = in_python(number, sizes, work, addresses)
+    need_too, tensors, expected = in_python(number, sizes, work, addresses, strides)
     assert need == need_too
     assert prepare(plan, work, need, stream) == 0, text.value
     before = len(lines())
-    assert run(plan, [addresses[name] if name in tensors else 0 for name in names], work, need, stream) == 0, text.value
+    passed = [addresses[name] if name in tensors else 0 for name in names]
+    assert run(plan, passed, work, need, stream, [strides.get(name, 0) for name in names]) == 0, text.value
     made = lines()[before:]
     assert len(made) == len(expected) and made, (made, expected)
     for ours, theirs in zip(made, expected):
@@ -147,7 +153,16 @@ def bundle(name: str, bundles: dict[str, Path], tmp_path: Path, capsys: pytest.C
         store_winners(tmp_path / "w.db", kernel, winners)
         output = str(tmp_path / "bundle")
         said = said_by(
-            capsys, "bundle", "--kernel", name, "--db", str(tmp_path / "w.db"), "-o", output, "--json"
+            capsys,
+            "bundle",
+            "--kernel",
+            name,
+            "--db",
+            str(tmp_path / "w.db"),
+            "-o",
+            output,
+            "--json",
+            "--slices",
         )
         assert said.code == 0, said.err
         assert json.loads(said.out)["winners"] == len(winners)
@@ -205,7 +220,10 @@ def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(name: str, bundle: Pa
     manifest = read_manifest((bundle / "manifest.json").read_bytes())
     assert manifest.winners and manifest.defaults
     assert not any("requires" in reason for item in manifest.configurations for reason, _ in item.requires)
-    launches = [launch for item in manifest.configurations for launch in item.launches]
+    launches = [launch for item in manifest.configurations for launch in (*item.launches, *item.slices)]
+    assert all(
+        bool(item.slices) == (name in ("gemm", "bmm", "scaled_mm")) for item in manifest.configurations
+    )
     cubins = {launch.cubin for launch in launches} | {probe.cubin for probe in manifest.probe.values()}
     assert {path.stem for path in bundle.glob("cubin/*")} == cubins
     assert {path.stem for path in bundle.glob("src/*")} == {launch.source for launch in launches}

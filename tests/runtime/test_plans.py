@@ -137,8 +137,8 @@ def launch_text(launch: Launch, scratch: Sequence[str]) -> str:
             given = json.loads(str(value))
             keys = ("rows", "columns", "box_rows", "box_columns", "swizzle", "promotion")
             parts.append(f" map {buffer(name)} {given['dtype']}{shown([given[key] for key in keys])}")
-        elif kind == "buffer":
-            parts.append(f" buffer {buffer(name)}")
+        elif kind in ("buffer", "stride"):
+            parts.append(f" {kind} {buffer(name)}")
         elif kind == "cluster_order":
             parts.append(f" table {value}")
         elif kind == "struct":
@@ -164,11 +164,12 @@ def test_plans_are_those_of_python(name: str, tmp_path: Path) -> None:
         scratch = [item.name for item in manifest.configurations[number].scratch]
         for problem, gpu in one.problems:
             limits = {limit: getattr(gpu, limit) for limit in DEVICE_LIMITS}
-            asked.append(
-                f"{number}{shown([problem.sizes[size] for size in manifest.sizes])}{shown(list(limits.values()))}"
-            )
+            apart = len(asked) % 2 == 1
+            sizes = [problem.sizes[size] for size in manifest.sizes]
+            asked.append(f"{number}{shown([apart, *sizes, *limits.values()])}")
             try:
-                expected.append(text_of(interpret(manifest, number, problem.sizes, limits), scratch))
+                concrete = interpret(manifest, number, problem.sizes, limits, apart=apart)
+                expected.append(text_of(concrete, scratch))
             except InvalidForProblemError:
                 expected.append("invalid")
     command = [*map(str, sanitized("plans")), str(tmp_path / "manifest.json")]
@@ -210,7 +211,7 @@ def test_loops_are_gone_through_as_in_python(tmp_path: Path) -> None:
         data = manifest_with(("configurations.1.launches", launches))
         (tmp_path / f"{number}.json").write_bytes(data)
         manifest = read_manifest(data)
-        asked = f"1 {m} 256 4128{shown(list(LIMITS.values()))}"
+        asked = f"1 0 {m} 256 4128{shown(list(LIMITS.values()))}"
         try:
             scratch = [item.name for item in manifest.configurations[1].scratch]
             expected = text_of(interpret(manifest, 1, {"m": m, "n": 256, "k": 4128}, LIMITS), scratch)

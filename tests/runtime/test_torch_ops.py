@@ -66,7 +66,7 @@ def test_gaps_and_odd_addresses_are_copied_and_nothing_else(gemm: OnCpu) -> None
 
 def test_rows_apart_are_passed_as_they_lie_to_tensor_maps() -> None:
     gemm = on_cpu("gemm", cpu.gemm, [{"input": "float32", "layout": layout} for layout in LAYOUTS])
-    gemm.by_map = frozenset("ab")
+    gemm.apart = frozenset("ab")
     function, x, w = gemm.torch(), randn(2, 9, 16), randn(5, 24)
     for a, b in ((x[0, :, 4:12], w[:, 8:16].t()), (w[:, :8], x[1, :8, 8:]), (x[0, :, :8], w[:, 16:].t())):
         a, b = a.requires_grad_(), b.requires_grad_()

@@ -114,7 +114,7 @@ void request(Kind kind, const Matrix& matrix, unsigned int shared, int x, int y,
 void store(const Matrix& matrix, int x, int y, unsigned int shared) {
     for_pieces(matrix, shared, x, y, [&](unsigned int address, long long row, long long column) {
         if (row >= matrix.rows || column >= matrix.columns) return;
-        ptx::bulk_store(matrix.elements + row * matrix.columns + column, here().at(address, 16), 16);
+        ptx::bulk_store(matrix.elements + row * (matrix.pitch ? matrix.pitch : matrix.columns) + column, here().at(address, 16), 16);
     });
 }
 

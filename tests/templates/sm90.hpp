@@ -39,6 +39,7 @@ struct Matrix {
     unsigned short* elements;
     long long rows, columns;
     int box_rows, box_columns, swizzle;
+    int pitch;  // elements from row to row of one that is stored to; 0: its columns
 };
 const Matrix* kept(const Matrix& matrix);
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.on_host import apart, rendered_apart
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule, compile_object
 from tuner.inspect.emulator.host import machine as emulator_folder
@@ -116,16 +117,19 @@ class Emulated:
 
     Args:
         gpu: with few SMs, so that blocks have several tiles.
+        pitch: elements from row to row of C, if it is a slice of a larger matrix.
     """
 
-    def __init__(self, of: Problem, configuration: Configuration, gpu: Gpu, folder: Path) -> None:
+    def __init__(
+        self, of: Problem, configuration: Configuration, gpu: Gpu, folder: Path, pitch: int = 0
+    ) -> None:
         kernel = load_kernel(of.kernel)
         assert not (reason := invalid_reason(kernel, of, gpu, configuration)), reason
-        self.problem = of
+        self.problem, self.pitch = of, pitch
         plan = make_plan(kernel, of, gpu, configuration)
         self.reference = numpy_of(kernel, of)["c"]
         self.tensors = tensors_of(kernel, of, gpu)
-        self.launch: Launch = plan.launches[-1]
+        self.launch: Launch = apart(plan.launches[-1], pitch) if pitch else plan.launches[-1]
         self.report = HostArray(1, "int32", 4)
         self.memory = {b.name: HostArray(b.count, b.dtype, 256) for b in plan.scratch}
         for buffer in plan.scratch:
@@ -138,7 +142,7 @@ class Emulated:
             if leaf.kind == "buffer"
         ]
         self.names = sorted({*pointers, *(name for kind, name, _ in arguments if kind == "map")})
-        *_, (source, entry) = render(kernel, of, gpu, configuration)
+        *_, (source, entry) = render(kernel, of, gpu, rendered_apart(configuration, pitch))
         cluster = math.prod(self.launch.cluster or (1,))
         eight = ", true" if of.dtypes["input"] == "float8_e4m3fn" else ""
         wrapper = f"""
@@ -163,7 +167,7 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
             keys = ("rows", "columns", "box_rows", "box_columns", "swizzle")
             if one["dtype"] == "float8_e4m3fn":  # in pairs
                 one["columns"], one["box_columns"] = one["columns"] // 2, one["box_columns"] // 2
-            numbers = ", ".join(str(one[key]) for key in keys)
+            numbers = ", ".join(map(str, (*(one[key] for key in keys), self.pitch if name == "c" else 0)))
             return f"hopper::map_of<TensorMap>({{static_cast<unsigned short*>({name}), {numbers}}})"
         if kind == "buffer":
             return f"Pointer{{{name}}}"
@@ -197,9 +201,13 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         expected = self.reference.evaluate({**self.problem.sizes, **names})[0].astype(np.float32)
         assert np.abs(expected).max() <= 256
         dtype = self.problem.dtypes["output"]
-        c = self.memory["c"] = HostArray(expected.size, dtype, 2 if expected.shape[-1] % 8 else 16)
+        n = expected.shape[-1]
+        rows, pitch = expected.size // n, self.pitch or n
+        c = self.memory["c"] = HostArray(rows * pitch, dtype, 2 if pitch % 8 else 16)
         arrays = [self.memory[name] for name in self.names]
         self.kernel(
             self.launch.grid, self.launch.block, self.launch.shared_bytes, schedule, self.report, *arrays
         )
-        return c.numbers.reshape(expected.shape), expected
+        whole = c.numbers.reshape(rows, pitch)
+        assert np.isnan(whole[:, n:]).all(), "something is written beside the slice"
+        return whole[:, :n].reshape(expected.shape), expected

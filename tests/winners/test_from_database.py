@@ -77,6 +77,17 @@ def test_nothing_is_compiled_before_it_is_used(stored: Path, tmp_path: Path) -> 
     assert use.cubin(name) is use.cubin(name)
 
 
+def test_what_writes_to_slices_is_compiled_of_its_own(tmp_path: Path) -> None:
+    kernel = load_kernel("gemm")
+    problem = kernel.problem(dict.fromkeys("mnk", 64), {"": "float32"})
+    configuration = Configuration.of("tiled", kernel.variants["tiled"].defaults)
+    store_winners(tmp_path / "w.db", kernel, [(problem, configuration)])
+    use = CompiledOnUse(stored_contents("gemm", tmp_path / "w.db", "H200"), tmp_path / "cubins")
+    [first, *_] = use.configurations()
+    [usual], [apart] = first.launches.values(), first.slices.values()
+    assert b"gemm_tiled" in use.cubin(apart.cubin) != use.cubin(usual.cubin)
+
+
 def test_a_kernel_that_has_changed_since_is_not_compiled(tmp_path: Path) -> None:
     for file in (ROOT / "docs" / "examples" / "smooth").iterdir():
         (tmp_path / file.name).write_text(file.read_text())

@@ -246,8 +246,12 @@ class Result:
             return database.winners(Filters(run=self._state.run.id)).rows
 
     @in_python
-    def bundle(self, path: str | Path) -> Path:
+    def bundle(self, path: str | Path, *, slices: bool = False) -> Path:
         """Write a folder with which programs in Python and C++ call the winner; return it.
+
+        Args:
+            path: where.
+            slices: whether it also has the code with which a product writes into slices of larger matrices.
 
         Raises:
             CallError: no winner was confirmed.
@@ -255,7 +259,7 @@ class Result:
         """
         contents = contents_of(self._stored(), Kernels(self.kernel))
         with closing(CompilePool(1, paths.cubins())) as pool:
-            _, files, _ = bundled(contents, pool, Observer(), warnings.warn)
+            _, files, _ = bundled(contents, pool, Observer(), warnings.warn, slices=slices)
         write_bundle(Path(path), files, force=False)
         return Path(path)
 

@@ -125,7 +125,9 @@ def bundle(asked: BundleArguments) -> None:
         closing(CompilePool(asked.jobs, None if asked.no_cache else paths.cubins())) as pool,
         closing(counting(quiet=asked.quiet, every_s=math.inf)) as observer,
     ):
-        written, files, compiled = bundled(contents, pool, observer, partial(show_line, err=True))
+        written, files, compiled = bundled(
+            contents, pool, observer, partial(show_line, err=True), slices=asked.slices
+        )
     write_bundle(asked.output, files, force=asked.force)
     summary = _summary(asked.output, written, compiled.failures, files, nvrtc_version())
     if asked.as_json:

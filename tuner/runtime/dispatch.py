@@ -75,6 +75,8 @@ def dispatch(
     limits: Mapping[str, int],
     gpu: str,
     policy: str = Policy.NEAREST_VALID,
+    *,
+    apart: bool = False,
 ) -> Dispatched:
     """Return the configuration that runs a problem.
 
@@ -85,6 +87,7 @@ def dispatch(
         limits: of the GPU, by the names of :data:`tuner.runtime.launch_limits.DEVICE_LIMITS`.
         gpu: the GPU's name.
         policy: one of :class:`Policy`.
+        apart: whether rows of outputs lie apart.
 
     Raises:
         BundleError: nothing was compiled for this compute capability.
@@ -98,7 +101,7 @@ def dispatch(
 
     def attempt(configuration: int) -> ConcretePlan | None:
         try:
-            return interpret(manifest, configuration, sizes, limits)
+            return interpret(manifest, configuration, sizes, limits, apart=apart)
         except InvalidForProblemError as error:
             reasons[str(error)] = None
             return None

@@ -93,7 +93,8 @@ class ArgumentEntry:
     cluster_order: Expression | None = None
     """Pass a table of cluster numbers by value; so many consecutive numbers share what they read. 0: no argument."""
     kind: str = ""
-    """What a manifest says that the name is: ``tensor``, ``scratch`` or ``scalar``."""
+    """What a manifest says that the name is: ``tensor``, ``scratch`` or ``scalar``; or ``stride``: the elements from
+    row to row of the tensor of that name."""
     one_of: tuple[str, ...] = ()
     """Tensors and scratch memory, of which ``index`` says which is passed."""
     index: Expression | None = None
@@ -209,6 +210,8 @@ class ConfigurationEntry:
     """Of sizes and the GPU's limits."""
     scratch: tuple[ScratchEntry, ...]
     launches: tuple[LaunchEntry, ...]
+    slices: tuple[LaunchEntry, ...] = ()
+    """Its launches where rows of outputs lie apart, which those above cannot write; none where there are no such."""
 
     def __str__(self) -> str:
         return " ".join([self.variant, *(f"{name}={value}" for name, value in self.parameters.items())])

@@ -72,21 +72,32 @@ class GpuPlans:
         self._stream: Any = None
         self._order = FillingOrder()
 
-    def choose(self, computation: int, sizes: Mapping[str, int], policy: str) -> Dispatched:
+    def choose(
+        self, computation: int, sizes: Mapping[str, int], policy: str, *, apart: bool = False
+    ) -> Dispatched:
         """Return which configuration runs a problem here.
 
         Raises:
             BundleError: none was compiled for this GPU.
             CallError: none can run it.
         """
-        return dispatch(self._manifest, computation, sizes, self.context.limits, self.context.name, policy)
+        limits, name = self.context.limits, self.context.name
+        return dispatch(self._manifest, computation, sizes, limits, name, policy, apart=apart)
 
-    def ready(self, computation: int, sizes: Mapping[str, int]) -> PreparedPlan | None:
+    def ready(
+        self, computation: int, sizes: Mapping[str, int], *, apart: bool = False
+    ) -> PreparedPlan | None:
         """Return the plan of a problem if it is prepared."""
-        return self._plans.get((computation, *sizes.values()))
+        return self._plans.get((computation, *sizes.values(), apart))
 
-    def prepare(self, computation: int, sizes: Mapping[str, int], policy: str) -> PreparedPlan:
+    def prepare(
+        self, computation: int, sizes: Mapping[str, int], policy: str, *, apart: bool = False
+    ) -> PreparedPlan:
         """Return the plan of a problem: load its kernels and find out where clusters run, unless that is done.
+
+        Args:
+            computation, sizes, policy: of :func:`dispatch`.
+            apart: whether rows of outputs lie apart.
 
         Raises:
             BundleError: a cubin is damaged, or none was compiled for this GPU.
@@ -94,9 +105,9 @@ class GpuPlans:
             DeviceError: the driver refuses it.
         """
         with self._preparing:
-            plan = self.ready(computation, sizes)
+            plan = self.ready(computation, sizes, apart=apart)
             if plan is None:
-                concrete = self.choose(computation, sizes, policy).concrete
+                concrete = self.choose(computation, sizes, policy, apart=apart).concrete
                 try:
                     with self.context.preparing():
                         plan = PreparedPlan(concrete, self._kernels(concrete), self._filled(concrete))
@@ -106,7 +117,7 @@ class GpuPlans:
                     ) from None
                 while len(self._plans) >= MOST_PLANS:
                     del self._plans[next(iter(self._plans))]
-                self._plans[computation, *sizes.values()] = plan
+                self._plans[computation, *sizes.values(), apart] = plan
             return plan
 
     def reserve(self, plan: PreparedPlan, stream: int) -> None:
@@ -176,7 +187,11 @@ def _version(number: int) -> str:
 
 
 MAP_ALIGNMENT = 16
-"""Bytes of which the address of a matrix with a tensor map, and the distance of its rows, must be multiples."""
+"""Bytes of which the address of a matrix with a tensor map or a stride, and the distance of its rows, must be
+multiples."""
+
+MOST_APART = 2**31 - 1
+"""Elements from row to row, at most: kernels count them with 31 bits."""
 
 
 class PreparedPlan:
@@ -189,7 +204,7 @@ class PreparedPlan:
 
     Attributes:
         alignments: bytes of which each tensor's address must be a multiple, by name.
-        by_map: tensors that are read by tensor maps alone.
+        apart: tensors whose rows may lie apart: those of tensor maps alone, and those passed with their stride.
     """
 
     def __init__(self, concrete: ConcretePlan, kernels: Sequence[Kernel], filled: Sequence[Filled]) -> None:
@@ -205,12 +220,16 @@ class PreparedPlan:
         ]
         common = max(launch.alignment for launch in launches)
         mapped = {name for launch in launches for kind, name, _ in launch.arguments if kind == "map"}
-        plain = {
-            leaf.name for launch in launches for leaf in leaves(launch.arguments) if leaf.kind == "buffer"
-        }
-        self.by_map = mapped - plain - {name for launch in launches for _, name, _ in launch.constants}
+        kinds = {(leaf.name, leaf.kind) for launch in launches for leaf in leaves(launch.arguments)}
+        strided = {name for name, kind in kinds if kind == "stride"}
+        plain = {name for name, kind in kinds if kind == "buffer"}
+        self.apart = (
+            mapped - plain - {name for launch in launches for _, name, _ in launch.constants} | strided
+        )
         self.alignments = {
-            tensor.name: max(common, ITEMSIZE[tensor.dtype], MAP_ALIGNMENT * (tensor.name in mapped))
+            tensor.name: max(
+                common, ITEMSIZE[tensor.dtype], MAP_ALIGNMENT * (tensor.name in mapped | strided)
+            )
             for tensor in concrete.tensors
         }
 
@@ -238,7 +257,7 @@ class PreparedPlan:
             scalars: instead of the plan's own values, by name.
             stream: a handle.
             workspaces: of the GPU.
-            strides: bytes from row to row of tensors whose rows lie apart, by name.
+            strides: elements from row to row of tensors whose rows lie apart, by name.
 
         Raises:
             DriverFailure: the driver refuses, or there is no memory for the workspace.

@@ -51,6 +51,8 @@ def interpret(
     configuration: int,
     sizes: Mapping[str, int],
     limits: Mapping[str, int],
+    *,
+    apart: bool = False,
 ) -> ConcretePlan:
     """Return what a configuration launches.
 
@@ -59,6 +61,7 @@ def interpret(
         configuration: an index of its configurations.
         sizes: by name, all of the manifest's.
         limits: of the GPU, by the names of :data:`DEVICE_LIMITS`.
+        apart: whether rows of outputs lie apart; a configuration that has no launches for that has its own.
 
     Raises:
         InvalidForProblemError: the configuration cannot run these sizes on this GPU; says why.
@@ -75,7 +78,7 @@ def interpret(
         if not condition.holds(names):
             raise InvalidForProblemError(reason)
     try:
-        return _concrete(configuration, entry, manifest.computations[entry.computation], names)
+        return _concrete(configuration, entry, manifest.computations[entry.computation], names, apart=apart)
     except NoValueError as error:
         raise InvalidForProblemError(f"a number of its launches has no value: {error}") from None
     except CallError:
@@ -85,13 +88,19 @@ def interpret(
 
 
 def _concrete(
-    configuration: int, entry: ConfigurationEntry, computation: Computation, names: Mapping[str, int]
+    configuration: int,
+    entry: ConfigurationEntry,
+    computation: Computation,
+    names: Mapping[str, int],
+    *,
+    apart: bool,
 ) -> ConcretePlan:
     maker = PlanMaker(names, computation.tensors, computation.scalars, entry.scratch)
     for buffer in (*maker.scratch, *maker.tensors):
         if buffer.size_bytes > MAX_BYTES:
             raise UnlaunchableError(f"{buffer.name} of {buffer.size_bytes} bytes", "use smaller sizes")
-    steps = [(entry.launches[index], at) for index, at in maker.steps(entry.launches)]
+    entries = (apart and entry.slices) or entry.launches
+    steps = [(entries[index], at) for index, at in maker.steps(entries)]
     positions: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, (launch, at) in enumerate(steps):
         parts = (part for argument in at.passed(launch) for part in argument.leaves)
@@ -100,7 +109,7 @@ def _concrete(
                 positions[argument.name] = (*positions.get(argument.name, ()), (number, position))
     workspace = _workspace(maker.scratch)
     launches = tuple(launch for launch, _ in steps)
-    plan = maker.plan(entry.launches)
+    plan = maker.plan(entries)
     return ConcretePlan(configuration, plan, launches, maker.tensors, positions, workspace)
 
 

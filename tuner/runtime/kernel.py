@@ -84,6 +84,7 @@ class Kernel:
         self._set_function_attributes()
         self._buffers: list[tuple[str, ctypes.c_void_p]] = []
         self._maps: list[tuple[str, EncodedMap]] = []
+        self._strides: list[tuple[str, ctypes.c_int32, int]] = []
         self._values: list[Any] = []
         pointers = []
         for argument in launch.arguments:
@@ -106,6 +107,9 @@ class Kernel:
             if kind == "buffer":
                 place = ctypes.c_void_p.from_buffer(self._values[argument_number], offset)
                 self._buffers.append((name, place))
+            elif kind == "stride":
+                stride = ctypes.c_int32.from_buffer(self._values[argument_number], offset)
+                self._strides.append((name, stride, int(value)))
             elif kind == "scalar":
                 self.set_scalar(number, value)
         self._pointers = (ctypes.c_void_p * max(1, len(pointers)))(*pointers)
@@ -155,13 +159,15 @@ class Kernel:
 
         Args:
             addresses: by name.
-            strides: bytes from row to row of matrices whose rows lie apart, by name.
+            strides: elements from row to row of matrices whose rows lie apart, by name.
 
         Raises:
             DriverFailure: a map is refused.
         """
         for name, memory in self._buffers:
             memory.value = addresses[name]
+        for name, stride, own in self._strides:
+            stride.value = strides.get(name, own)
         for name, encoded in self._maps:
             encoded.encode(addresses[name], strides.get(name, 0))
 
@@ -221,7 +227,7 @@ class EncodedMap:
         self.pointer = start + -start % ALIGNMENT
         self._address = ctypes.c_void_p()
         # Dimensions are named from the fastest; the distance of columns is not, because they are neighbours.
-        self._row_bytes = tensor_map.columns * ITEMSIZE[tensor_map.dtype]
+        self._columns, self._itemsize = tensor_map.columns, ITEMSIZE[tensor_map.dtype]
         self._stride = ctypes.c_uint64()
         self._encode = library().cuTensorMapEncodeTiled
         self._arguments = (
@@ -244,12 +250,12 @@ class EncodedMap:
 
         Args:
             address: of the matrix.
-            stride: bytes from row to row; 0 where nothing is between them.
+            stride: elements from row to row; 0 where nothing is between them.
 
         Raises:
             DriverFailure: the driver refuses it.
         """
-        stride = stride or self._row_bytes
+        stride = (stride or self._columns) * self._itemsize
         if self._address.value == address and self._stride.value == stride:
             return
         self._address.value, self._stride.value = address, stride

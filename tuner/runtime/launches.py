@@ -82,8 +82,9 @@ class Launch:
     shared_bytes: int
     arguments: tuple[Argument, ...]
     """Triples (kind, name or dtype, value): ``("buffer", "a", 0)`` or ``("scalar", "int64", 4096)``. A tensor that the
-    problem lacks is a null pointer, ``("scalar", "int64", 0)``. A tensor map is ``("map", "a", text)`` with the JSON of
-    a :class:`TensorMap`. A table of cluster numbers (``cluster_order.py``) is
+    problem lacks is a null pointer, ``("scalar", "int64", 0)``. The elements from row to row of a tensor are
+    ``("stride", "c", 4096)``, of which it has 4096 in a row. A tensor map is ``("map", "a", text)`` with the JSON of a
+    :class:`TensorMap`. A table of cluster numbers (``cluster_order.py``) is
     ``("cluster_order", "uint8", 8)`` if 8 clusters read the same data."""
     cluster: tuple[int, int, int] | None = None
     cooperative: bool = False

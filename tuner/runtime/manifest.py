@@ -155,10 +155,10 @@ class _Reader:
             name=_name, dtype=_dtype, shape=shape, zeroed=flag, zeroed_once=flag, when=expression,
         )  # fmt: skip
         self.configuration = record_of(
-            ConfigurationEntry, {"parameters": {}, "requires": (), "scratch": ()},
+            ConfigurationEntry, {"parameters": {}, "requires": (), "scratch": (), "slices": ()},
             computation=_index, cc=_cc, variant=text, parameters=mapping_of(_name, plain),
             requires=list_of(record_of(_condition, reason=text, holds=expression)), scratch=list_of(scratch),
-            launches=list_of(self._launch, 1),
+            launches=list_of(self._launch, 1), slices=list_of(self._launch),
         )  # fmt: skip
         self.winner = record_of(
             WinnerEntry, {"mode": ""},
@@ -217,7 +217,7 @@ class _Reader:
 
     def _argument(self, value: Any, where: str) -> ArgumentEntry:
         table = JsonObject(value, where)
-        for kind in ("tensor", "scratch", "scalar"):
+        for kind in ("tensor", "scratch", "scalar", "stride"):
             if table.has(kind):
                 return table.done(ArgumentEntry(table.take(kind, _name), kind=kind))
         if table.has("value"):
@@ -235,7 +235,10 @@ class _Reader:
                 refuse(where, f"alignment {alignment} is no power of two")
             return table.done(ArgumentEntry(fields=fields, alignment=alignment))
         if not table.has("map"):
-            refuse(where, "it must have tensor, scratch, scalar, value, one_of, fields, map or cluster_order")
+            refuse(
+                where,
+                "it must have tensor, scratch, scalar, stride, value, one_of, fields, map or cluster_order",
+            )
         first, *instead = table.take("map", list_of(_name, 1))
         cut = MapEntry(
             table.take("box", list_of(self._expression, 2, 2)),
@@ -270,8 +273,9 @@ def _check_configurations(manifest: Manifest) -> None:
         scratch = {item.name for item in configuration.scratch}
         check_different((*tensors, *scalars, *(item.name for item in configuration.scratch)), where)
         both = tensors | scratch
-        named = {"tensor": tensors, "scalar": scalars, "scratch": scratch, "map": both, "one_of": both}
-        for index, launch in enumerate(configuration.launches):
+        named = {"tensor": tensors, "stride": tensors, "scalar": scalars, "scratch": scratch}
+        named |= {"map": both, "one_of": both}
+        for index, launch in enumerate((*configuration.launches, *configuration.slices)):
             for _, name in launch.constants:
                 if name not in tensors:
                     refuse(f"{where}.launches[{index}]", f"there is no tensor {name}")

@@ -15,9 +15,10 @@ from .arrays import ArrayLayout
 from .dtypes import ITEMSIZE
 from .entries import Computation, Manifest, TensorEntry
 from .expressions import NoValueError, told_by
-from .gpu_plans import MAP_ALIGNMENT, GpuPlans, PreparedPlan
+from .gpu_plans import MAP_ALIGNMENT, MOST_APART, GpuPlans, PreparedPlan
 from .libraries import Library
 
+_WHOLE = "give an array without gaps; products write so from a bundle that was made with --slices"
 LISTED = 12
 """Most computations that a message lists."""
 
@@ -32,7 +33,8 @@ class CallMatch:
         inputs: tensors of the arrays that were passed, in order; None where the problem has none.
         outputs: tensors to allocate or of ``out=``, in order.
         shapes: of all tensors by name, as the kernel means them.
-        strides: elements from row to row of inputs whose rows lie apart, as those of a part of a larger matrix do.
+        strides: elements from row to row of inputs and outputs whose rows lie apart, as those of a part of a larger
+            matrix do.
     """
 
     computation: int
@@ -44,7 +46,7 @@ class CallMatch:
 
 
 class ApartError(CallError):
-    """Rows of an array lie apart, and the configuration cannot read them so; it can read a copy."""
+    """Rows of an array lie apart, and the configuration cannot take them so; it can take a copy."""
 
 
 class _Mismatch(Exception):  # noqa: N818 - a reason, not an error: another computation may fit
@@ -251,7 +253,7 @@ def _stride(tensor: TensorEntry, layout: ArrayLayout) -> int:
     if fits:
         return 0
     stride = layout.row_stride(transposed=bool(tensor.transposed))
-    if stride and tensor.role == "input":
+    if stride and tensor.role != "inout":
         return stride
     if not layout.is_row_major() and not layout.is_column_major():
         raise _Mismatch(
@@ -291,10 +293,10 @@ class PreparedCall:
     Attributes:
         computation: its number in the manifest.
         changed: numbers of the passed arrays that the kernel changes in place.
-        strides: bytes from row to row of inputs whose rows lie apart, by name.
+        strides: elements from row to row of arrays whose rows lie apart, by name.
 
     Raises:
-        ApartError: the plan reads such an input otherwise than by tensor maps, which alone know of strides.
+        ApartError: the plan takes such an array without its stride.
     """
 
     def __init__(self, meant: CallMatch, gpu: GpuPlans, plan: PreparedPlan, allocates: bool) -> None:
@@ -313,17 +315,22 @@ class PreparedCall:
         tensors = [tensor for tensor in (*meant.inputs, *meant.outputs) if tensor is not None]
         self._names = [tensor.name for tensor in tensors]
         self._bytes = [math.prod(meant.shapes[tensor.name]) * ITEMSIZE[tensor.dtype] for tensor in tensors]
-        self.strides = {}
+        self.strides = meant.strides
+        self._rows = [(0, 0)] * len(tensors)
         for number, tensor in enumerate(tensors):
             if (stride := meant.strides.get(tensor.name)) is None:
                 continue
-            step = self.strides[tensor.name] = stride * ITEMSIZE[tensor.dtype]
-            if tensor.name not in plan.by_map or step % MAP_ALIGNMENT:
+            step = stride * ITEMSIZE[tensor.dtype]
+            if tensor.name not in plan.apart or step % MAP_ALIGNMENT or stride > MOST_APART:
+                cannot, remedy = (
+                    ("read", "pass a copy of it") if tensor.role == "input" else ("write", _WHOLE)
+                )
                 raise ApartError(
-                    f"rows of {tensor.name} lie {stride} elements apart, which this configuration cannot read",
-                    "pass a copy of it",
+                    f"rows of {tensor.name} lie {stride} elements apart, which this configuration cannot {cannot}",
+                    remedy,
                 )
             length = meant.shapes[tensor.name][0 if tensor.transposed else -1] * ITEMSIZE[tensor.dtype]
+            self._rows[number] = (step, length)
             self._bytes[number] += (self._bytes[number] // length - 1) * (step - length)
         self._low_bits = max(plan.alignments[name] for name in self._names) - 1
         # Memory that was just allocated overlaps nothing.
@@ -348,11 +355,17 @@ class PreparedCall:
         if bits & self._low_bits or 0 in addresses:
             self._check_each(addresses)
         for a, b in self._apart:
-            if addresses[a] < addresses[b] + self._bytes[b] and addresses[b] < addresses[a] + self._bytes[a]:
+            distance = addresses[b] - addresses[a]
+            if -self._bytes[b] < distance < self._bytes[a] and not self._beside(a, b, distance):
                 raise CallError(
                     f"{self._names[a]}, which is written, overlaps with {self._names[b]}",
                     "pass a copy of one",
                 )
+
+    def _beside(self, a: int, b: int, distance: int) -> bool:
+        """Return whether rows of two arrays lie side by side, as those of two slices of one matrix do."""
+        (step, length), (other, width) = self._rows[a], self._rows[b]
+        return step > 0 and step == other and length <= distance % step <= step - width
 
     def _check_each(self, addresses: Sequence[int]) -> None:
         for name, address in zip(self._names, addresses, strict=True):

@@ -231,10 +231,11 @@ class Operation:
         ):
             if tensor is not None and layout is not None and layout.read_only and tensor.role != "input":
                 raise CallError(f"{tensor.name} is written, and its array is read-only", "pass another array")
-        plan = gpu.ready(meant.computation, meant.sizes)
+        apart = any(tensor.name in meant.strides for tensor in meant.outputs)
+        plan = gpu.ready(meant.computation, meant.sizes, apart=apart)
         if plan is None:
             self._refuse_capture(gpu, library.stream(gpu.context.index) if handle is None else handle)
-            plan = gpu.prepare(meant.computation, meant.sizes, self._policy)
+            plan = gpu.prepare(meant.computation, meant.sizes, self._policy, apart=apart)
         return PreparedCall(meant, gpu, plan, written is None)
 
     def _device(self, layouts: Iterable[ArrayLayout | None]) -> int:
@@ -285,6 +286,7 @@ class Operation:
         dtypes: Mapping[str, str] | None = None,
         options: Mapping[str, Any] | None = None,
         device: int = 0,
+        apart: bool = False,
         **sizes: int,
     ) -> PlanChoice:
         """Return which configuration runs a problem on a GPU, and why; nothing is loaded.
@@ -293,6 +295,7 @@ class Operation:
             dtypes: by role, beside those of the operation.
             options: by name, likewise.
             device: number of the GPU.
+            apart: whether rows of outputs lie apart, as those of a slice of a larger matrix do.
             sizes: all of them, by name.
 
         Raises:
@@ -300,7 +303,7 @@ class Operation:
             BundleError: nothing was compiled for this GPU, or its driver is too old.
         """
         computation = self._problem(sizes, dtypes, options)
-        answer = self._gpu(device).choose(computation, sizes, self._policy)
+        answer = self._gpu(device).choose(computation, sizes, self._policy, apart=apart)
         entry = self._manifest.configurations[answer.concrete.configuration]
         return PlanChoice(
             entry.variant,
@@ -329,10 +332,10 @@ class Operation:
         for problem in problems:
             sizes = dict(problem)
             dtypes, options = sizes.pop("dtypes", None), sizes.pop("options", None)
-            gpu = self._gpu(sizes.pop("device", 0))
+            gpu, apart = self._gpu(sizes.pop("device", 0)), sizes.pop("apart", False)
             computation = self._problem(sizes, dtypes, options)
             ordered = {name: sizes[name] for name in self._manifest.sizes}
-            gpu.reserve(gpu.prepare(computation, ordered, self._policy), handle)
+            gpu.reserve(gpu.prepare(computation, ordered, self._policy, apart=apart), handle)
 
     def torch(self, backward: Callable[..., Any] | None = None) -> TorchFunction:
         """Return it as an operator of torch: differentiable, compilable, captured in CUDA graphs. Imports torch.

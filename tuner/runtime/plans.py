@@ -222,6 +222,8 @@ class PlanMaker:
             return struct_argument([self._argument(field) for field in argument.fields], argument.alignment)
         if argument.map is not None:
             return self._map(argument)
+        if argument.kind == "stride":
+            return "stride", name, next((one.shape[-1] for one in self.tensors if one.name == name), 0)
         if (present := self._present.get(name)) is not None:
             return ("buffer", name, 0) if present else NULL_POINTER
         if name in self.scalars:

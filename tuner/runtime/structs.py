@@ -44,7 +44,7 @@ def leaves(arguments: Iterable[Argument]) -> Iterator[Leaf]:
 
 
 def size_of(argument: Argument) -> int:
-    """Return the bytes of a number, an address or a struct."""
+    """Return the bytes of a number, an address, a stride or a struct."""
     return _size(argument)[0]
 
 
@@ -52,7 +52,8 @@ def stored(argument: Argument, addresses: Mapping[str, int]) -> bytes:
     """Return an argument as it lies in memory, with buffers at these addresses."""
     memory = bytearray(size_of(argument))
     for offset, (kind, name, value) in _parts(argument):
-        part = packed(addresses[name], "uint64") if kind == "buffer" else packed(value, name)
+        number, dtype = (addresses[name], "uint64") if kind == "buffer" else (value, name)
+        part = packed(number, "int32" if kind == "stride" else dtype)
         memory[offset : offset + len(part)] = part
     return bytes(memory)
 
@@ -66,7 +67,7 @@ def _size(argument: Argument) -> tuple[int, int]:
     """Return bytes and alignment, which of a number are the same."""
     kind, name, _ = argument
     if kind != "struct":
-        size = ADDRESS_BYTES if kind == "buffer" else ITEMSIZE[name]
+        size = ADDRESS_BYTES if kind == "buffer" else ITEMSIZE["int32" if kind == "stride" else name]
         return size, size
     alignment, fields = _fields(argument)
     size = 0

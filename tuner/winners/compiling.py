@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import structs
 
-from tuner.children.compilation import Compilation, RenderRequest, SourceRequest, with_occupancy
+from tuner.children.compilation import Compilation, SourceRequest, with_occupancy
 from tuner.children.compile_pool import DEADLINE_S, CompilePool
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import nvrtc_version
@@ -59,27 +59,36 @@ class CompiledContents:
     failures: list[str]
 
 
-def compile_contents(contents: Contents, pool: CompilePool, observer: Observer[str]) -> CompiledContents:
+def compile_contents(
+    contents: Contents, pool: CompilePool, observer: Observer[str], *, slices: bool = False
+) -> CompiledContents:
     """Compile all configurations.
 
     Args:
         contents: has them.
         pool: compiles, or finds in the cache what it compiled.
         observer: told of each configuration.
+        slices: whether also what writes outputs whose rows lie apart.
 
     Raises:
         CompileError: the tuner's own kernel does not compile.
     """
     result = CompiledContents([], {}, {}, {}, [])
-    waits = [pool.submit(render_request(bundled)) for bundled in contents.configurations]
-    observer.phase("compiling configurations", len(waits))
-    for number, (bundled, wait) in enumerate(zip(contents.configurations, waits, strict=True), 1):
-        compilation = wait.result()
+    pairs = ((one, one.of_slices if slices else None) for one in contents.configurations)
+    waits = [[(code, pool.submit(code.request())) for code in pair if code] for pair in pairs]
+
+    def made(code: BundledConfiguration, compilation: Compilation) -> CompiledConfiguration | None:
         try:
-            result.configurations.append(_compiled(bundled, compilation, result))
+            return _compiled(code, compilation, result)
         except TunerError as error:
-            result.configurations.append(None)
-            result.failures.append(f"{bundled.configuration} for {bundled.problem}: {error}")
+            result.failures.append(f"{code.rendered} for {code.problem}: {error}")
+            return None
+
+    observer.phase("compiling configurations", len(waits))
+    for number, codes in enumerate(waits, 1):
+        whole, *others = [made(code, wait.result()) for code, wait in codes]
+        apart = {} if others == [] or others[0] is None else others[0].launches
+        result.configurations.append(whole and replace(whole, slices=apart))
         observer.step("", number)
     for bundled, item in zip(contents.configurations, result.configurations, strict=True):
         if item is not None and bundled.takes_cluster_order and bundled.gpu.cc not in result.probes:
@@ -88,7 +97,12 @@ def compile_contents(contents: Contents, pool: CompilePool, observer: Observer[s
 
 
 def bundled(
-    contents: Contents, pool: CompilePool, observer: Observer[str], say: Callable[[str], None]
+    contents: Contents,
+    pool: CompilePool,
+    observer: Observer[str],
+    say: Callable[[str], None],
+    *,
+    slices: bool = False,
 ) -> tuple[dict[str, Any], dict[str, bytes], CompiledContents]:
     """Return the manifest of a bundle, its files by path, and what was compiled for it.
 
@@ -97,13 +111,14 @@ def bundled(
         pool: compiles it.
         observer: told of each configuration.
         say: told what is left out, and why.
+        slices: whether it also writes outputs whose rows lie apart.
 
     Raises:
         CompileError: no winner compiles, or the tuner's own kernel does not.
         BundleError: the manifest is beyond a limit of the launchers.
     """
     version = nvrtc_version()
-    compiled = compile_contents(contents, pool, observer)
+    compiled = compile_contents(contents, pool, observer, slices=slices)
     written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
     for line in compiled.failures:
         say(f"left out: {line}")
@@ -122,18 +137,6 @@ def compile_probe(gpu: Gpu, pool: CompilePool) -> bytes:
     if compilation.status is not Status.OK:
         raise CompileError(f"the tuner's own kernels do not compile: {compilation.error}", "run: tune doctor")
     return compilation.cubins[0]
-
-
-def render_request(bundled: BundledConfiguration, code: str = "") -> RenderRequest:
-    """Return what asks for all launches of a configuration; the code's digest is that of :class:`RenderRequest`."""
-    return RenderRequest(
-        bundled.kernel.file,
-        bundled.problem,
-        bundled.gpu,
-        bundled.configuration,
-        code=code,
-        launches=tuple(bundled.launches),
-    )
 
 
 def _compiled(
@@ -311,6 +314,11 @@ class CompiledOnUse:
     def _configuration(
         self, bundled: BundledConfiguration, resources: Resources | None
     ) -> CompiledConfiguration:
+        other = bundled.of_slices
+        slices = {} if other is None else self._launches(other)
+        return CompiledConfiguration(self._launches(bundled), resources, slices)
+
+    def _launches(self, bundled: BundledConfiguration) -> dict[int, CompiledLaunch]:
         names = context(bundled.problem, bundled.gpu, bundled.configuration.values)
         launches = {}
         for number, launch in bundled.launches.items():
@@ -323,7 +331,7 @@ class CompiledOnUse:
                 entry = self._compile(bundled)[list(bundled.launches).index(number)]
             code = self._cubins.get(name, b"")
             launches[number] = CompiledLaunch.of(name, name, entry, launch, code)
-        return CompiledConfiguration(launches, resources)
+        return launches
 
     def probes(self) -> dict[int, str]:
         """Return the names of the cubins by which GPUs are probed."""
@@ -349,7 +357,7 @@ class CompiledOnUse:
     def _compile(self, bundled: BundledConfiguration) -> tuple[str, ...]:
         """Compile a configuration, keep its cubins, and return its entries' names."""
         names = [self._name(bundled, number) for number in bundled.launches]
-        request = render_request(bundled, self._codes[str(bundled.kernel.file)])
+        request = bundled.request(self._codes[str(bundled.kernel.file)])
         with (
             CubinCache(self._cache).alone(names[0], DEADLINE_S),
             closing(CompilePool(1, self._cache)) as pool,
@@ -358,7 +366,7 @@ class CompiledOnUse:
         try:
             checked_resources(bundled, compilation)
         except TunerError as error:
-            raise CompileError(f"{bundled.configuration}: {error.problem}", error.remedy) from None
+            raise CompileError(f"{bundled.rendered}: {error.problem}", error.remedy) from None
         self._cubins.update(zip(names, compilation.cubins, strict=True))
         return compilation.entries
 
@@ -374,7 +382,7 @@ class CompiledOnUse:
             self._codes[file],
             bundled.problem.key,
             bundled.gpu.arch,
-            bundled.configuration.key,
+            bundled.rendered.key,
             number,
         ]
         return digest(of)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any
 
 from tuner.core import paths
@@ -45,6 +45,8 @@ class CompiledConfiguration:
     launches: Mapping[int, CompiledLaunch]
     resources: Resources | None
     """What the compiler reported; None where constraints do not ask for it."""
+    slices: Mapping[int, CompiledLaunch] = field(default_factory=dict)
+    """The launches where rows of outputs lie apart; none where they were not compiled."""
 
 
 def manifest_of(
@@ -78,7 +80,9 @@ def manifest_of(
         {cc: ProbeEntry(cubin, PROBE_ENTRY) for cc, cubin in sorted(probes.items())},
         tuple(computation_of(contents.kernel, problem) for problem in contents.computations),
         tuple(
-            configuration_of(configurations[number], computations[number], item.launches, item.resources)
+            configuration_of(
+                configurations[number], computations[number], item.launches, item.resources, item.slices
+            )
             for number, item in there
         ),
         tuple(
@@ -147,7 +151,7 @@ def manifest(
 
 def _as_before(made: Manifest) -> bool:
     """Return whether launchers of format 1 can run it all."""
-    launches = [launch for one in made.configurations for launch in one.launches]
+    launches = [launch for one in made.configurations for launch in (*one.launches, *one.slices)]
     leaves = [leaf for launch in launches for argument in launch.arguments for leaf in argument.leaves]
     dtypes = {leaf.dtype for leaf in leaves}
     for one in made.computations:

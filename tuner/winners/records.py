@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tuner.children.compilation import RenderRequest
 from tuner.children.cubin import filled_variable
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Value
@@ -34,16 +35,27 @@ from tuner.runtime.expressions import Expression
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import RESTORED
 
+APART = "apart"
+"""A name that a template has where rows of outputs lie apart: then it takes each as a struct of its address and the
+elements from row to row."""
+
 
 def baked_names(kernel: KernelSpec, launches: Iterable[LaunchSpec], options: Iterable[str] = ()) -> list[str]:
     """Return the sizes, and the device's limits but ``cc``, that the code of launches may hold.
-
-    Sizes reach a template by the name ``problem`` alone, and a plain ``.cu`` as macros.
 
     Args:
         kernel: whose they are.
         launches: with sources and entries.
         options: of the compiler, as the file has them.
+    """
+    found = _taken(kernel, launches, options)
+    return [name for name in (*kernel.sizes, *DEVICE_LIMITS) if name in found and name != "cc"]
+
+
+def _taken(kernel: KernelSpec, launches: Iterable[LaunchSpec], options: Iterable[str] = ()) -> set[str]:
+    """Return the sizes and the device's limits that the code of launches may hold; and :data:`APART`, if it takes that.
+
+    Sizes reach a template by the name ``problem`` alone, and a plain ``.cu`` as macros.
     """
     found = set[str]().union(*(_names_in(option, kernel) for option in options if "{" in option))
     for launch in launches:
@@ -53,7 +65,7 @@ def baked_names(kernel: KernelSpec, launches: Iterable[LaunchSpec], options: Ite
         else:
             found |= set(size_macros(kernel, launch.template))
         found = found.union(*(_names_in(text, kernel) for text in texts))
-    return [name for name in (*kernel.sizes, *DEVICE_LIMITS) if name in found and name != "cc"]
+    return found
 
 
 def _names_in(text: str, kernel: KernelSpec) -> frozenset[str]:
@@ -69,7 +81,7 @@ def _problem_names(text: str, folder: Path) -> tuple[frozenset[str] | None, froz
     Parsing takes 3 ms.
     """
     try:
-        names, limits = problem_names(text, folder), undeclared_names(text, folder) & set(DEVICE_LIMITS)
+        names, limits = problem_names(text, folder), undeclared_names(text, folder) & {*DEVICE_LIMITS, APART}
     except KernelError:  # of a file beside the template, which may be included
         return None, frozenset()
     return None if names is None else frozenset(names), frozenset(limits)
@@ -104,6 +116,28 @@ class BundledConfiguration:
     problem: Problem
     gpu: Gpu
     configuration: Configuration
+    apart: bool = False
+    """Whether it is the code that writes outputs whose rows lie apart."""
+
+    @property
+    def rendered(self) -> Configuration:
+        """The configuration as templates get it."""
+        apart = {APART: True} if self.apart else {}
+        return Configuration.of(self.configuration.variant, {**self.configuration.values, **apart})
+
+    @property
+    def of_slices(self) -> BundledConfiguration | None:
+        """The code of the same that writes outputs whose rows lie apart; None if a template that writes has none."""
+        outputs = {tensor.name for tensor in self.kernel.tensors.values() if tensor.role == "output"}
+        writing = [
+            launch
+            for launch in self.launches.values()
+            if any(leaf.name in outputs and not leaf.map for one in launch.arguments for leaf in one.leaves)
+        ]
+        taken = {*self.constants, *self.kernel.sizes}
+        if APART in taken or not all(APART in _taken(self.kernel, [launch]) for launch in writing):
+            return None
+        return replace(self, apart=True) if writing else None
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -134,6 +168,13 @@ class BundledConfiguration:
             for number, launch in enumerate(every)
             if launch.when is None or self.fold(launch.when).tree is not False
         }
+
+    def request(self, code: str = "") -> RenderRequest:
+        """Return what asks for all of the launches; the code's digest is that of :class:`RenderRequest`."""
+        launches = tuple(self.launches)
+        return RenderRequest(
+            self.kernel.file, self.problem, self.gpu, self.rendered, code=code, launches=launches
+        )
 
     @property
     def baked(self) -> dict[str, int]:
@@ -181,6 +222,7 @@ def configuration_of(
     computation: int,
     compiled: Mapping[int, CompiledLaunch],
     resources: Resources | None,
+    slices: Mapping[int, CompiledLaunch] | None = None,
 ) -> ConfigurationEntry:
     """Return a configuration's entry.
 
@@ -189,6 +231,7 @@ def configuration_of(
         computation: the number of its computation in the manifest.
         compiled: its launches by number, all of :attr:`BundledConfiguration.launches`.
         resources: what the compiler reported; None leaves out the constraints on that.
+        slices: the same launches of :attr:`BundledConfiguration.of_slices`; None if they were not compiled.
 
     Raises:
         KernelError: an expression that a program cannot evaluate.
@@ -202,6 +245,10 @@ def configuration_of(
         _requirements(bundled, resources),
         tuple(_scratch(bundled, item) for item in variant.scratch),
         tuple(_launch(bundled, launch, compiled[number]) for number, launch in bundled.launches.items()),
+        tuple(
+            _launch(replace(bundled, apart=True), bundled.launches[number], one)
+            for number, one in (slices or {}).items()
+        ),
     )
 
 
@@ -278,7 +325,10 @@ def _argument(bundled: BundledConfiguration, argument: ArgumentEntry) -> Argumen
     if argument.name in {item.name for item in scratch}:
         return replace(argument, kind="scratch")
     if argument.name in kernel.tensors:
-        return replace(argument, kind="tensor")
+        passed = replace(argument, kind="tensor")
+        if not bundled.apart or kernel.tensors[argument.name].role != "output":
+            return passed
+        return ArgumentEntry(fields=(passed, replace(argument, kind="stride")))
     if argument.name in kernel.scalars:
         return replace(argument, kind="scalar")
     return _number(bundled, argument.name)

@@ -84,6 +84,10 @@ class BundleArguments(LeavingArguments):
     force: bool = flag("--force", help_="Replace the bundle DIR if it exists.")
     replayed: bool = flag("--replayed", help_="Include winners of replays.")
     few: bool = flag("--few", help_="Where there is a portfolio, only winners that it keeps.")
+    slices: bool = flag(
+        "--slices",
+        help_="Also the code with which products write into slices of larger matrices: twice the cubins.",
+    )
     jobs: int | None = shared.jobs()
     no_cache: bool = flag("--no-cache", help_="Compile everything again.")
     quiet: bool = shared.quiet()

@@ -13,6 +13,7 @@ struct Problem {
     std::vector<std::pair<std::string, std::int64_t>> sizes;     // {{"m", 4096}, ...}: all of the kernel's
     std::vector<std::pair<std::string, std::string>> dtypes;     // {{"input", "bfloat16"}, ...}
     std::vector<std::pair<std::string, std::string>> options;    // {{"layout", "nt"}, ...}
+    bool apart = false;                                          // whether rows of outputs lie apart, as those of slices of larger matrices
 };
 
 enum class Policy {
@@ -148,6 +149,7 @@ public:
     Dispatcher(const Manifest& manifest, const Gpu& gpu) : manifest_(manifest), gpu_(gpu) {}
 
     Status choose(const Problem& problem, Policy policy, Choice& choice) {
+        apart_ = problem.apart;
         Status status = find_computation(problem);
         if (status.ok()) status = find_sizes(problem);
         if (status.ok()) status = find_gpu();
@@ -272,7 +274,7 @@ private:
     bool valid(std::size_t configuration, Choice& choice) {
         choice.configuration = configuration;
         choice.concrete = {};
-        const std::string reason = Interpreter::run(manifest_, manifest_.configurations[configuration], values_, choice.concrete);
+        const std::string reason = Interpreter::run(manifest_, manifest_.configurations[configuration], values_, choice.concrete, apart_);
         if (!reason.empty()) why_ = " (" + reason + ")";
         return reason.empty();
     }
@@ -300,6 +302,7 @@ private:
     const Gpu& gpu_;
     std::size_t computation_ = 0;
     std::vector<std::int64_t> sizes_, values_;
+    bool apart_ = false;
     std::string why_;  // why the last configuration that was tried is invalid
 };
 

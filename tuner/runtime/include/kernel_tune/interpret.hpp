@@ -18,7 +18,7 @@ struct TensorInfo {
     bool present = true;
     std::size_t bytes = 0;
     std::size_t alignment = 1;  // bytes of which its address must be a multiple
-    bool by_map = false, by_address = false;  // how launches take it; an input by_map alone may have rows that lie apart
+    bool by_map = false, by_address = false, strided = false;  // how launches take it: by_map alone, or strided, its rows may lie apart
 };
 
 namespace detail {
@@ -134,12 +134,12 @@ struct MapShape {
 // A number or address in a struct that differs from call to call.
 struct Field {
     std::size_t offset = 0;
-    bool is_scalar = false;
+    bool is_scalar = false, is_stride = false;
     BufferIndex buffer;
     std::size_t scalar = 0, bytes = 0;
 };
 struct Argument {
-    enum class Kind : unsigned char { constant, buffer, scalar, map, table, fields };
+    enum class Kind : unsigned char { constant, buffer, stride, scalar, map, table, fields };
     Kind kind = Kind::constant;
     BufferIndex buffer;
     std::size_t scalar = 0;
@@ -179,11 +179,11 @@ struct Concrete {
 
 class Interpreter {
 public:
-    // Args: a configuration of the manifest; values of the sizes and then of the GPU's limits.
+    // Args: a configuration of the manifest; values of the sizes and then of the GPU's limits; whether rows of outputs lie apart.
     // Return why the configuration cannot run; empty if it can.
     static std::string run(const Manifest& manifest, const Configuration& configuration,
-                           const std::vector<std::int64_t>& values, Concrete& out) {
-        Interpreter interpreter(configuration, values, out);
+                           const std::vector<std::int64_t>& values, Concrete& out, bool apart = false) {
+        Interpreter interpreter(configuration, apart && !configuration.slices.empty() ? configuration.slices : configuration.launches, values, out);
         interpreter.cc_ = values[manifest.sizes.size()];
         interpreter.shared_bytes_optin_ = values[manifest.sizes.size() + 3];
         interpreter.max_threads_per_block_ = values[manifest.sizes.size() + 8];
@@ -192,8 +192,8 @@ public:
     }
 
 private:
-    Interpreter(const Configuration& configuration, const std::vector<std::int64_t>& values, Concrete& out)
-        : configuration_(configuration), values_(values), out_(out) {}
+    Interpreter(const Configuration& configuration, const std::vector<LaunchSpec>& specs, const std::vector<std::int64_t>& values, Concrete& out)
+        : configuration_(configuration), specs_(specs), values_(values), out_(out) {}
 
     bool wrong(const std::string& reason) {
         if (reason_.empty()) reason_ = reason.empty() ? "it is invalid" : reason;
@@ -250,22 +250,21 @@ private:
             if (!write_argument(spec.value.evaluate(values_), spec.dtype, out_.scalars.back().value))
                 return wrong("the scalar " + spec.name + " does not fit " + spec.dtype);
         }
-        if (!scratch() || !launches(0, configuration_.launches.size(), 0)) return false;
+        if (!scratch() || !launches(0, specs_.size(), 0)) return false;
         return !out_.launches.empty() || wrong("it launches nothing");
     }
 
     // Go through launches that are in the same loops up to a depth; neighbours share a further loop of one name.
     bool launches(std::size_t first, std::size_t last, std::size_t depth) {
-        const std::vector<LaunchSpec>& specs = configuration_.launches;
         while (first < last) {
-            const LaunchSpec& spec = specs[first];
+            const LaunchSpec& spec = specs_[first];
             std::size_t end = first + 1;
             if (spec.repeat.size() == depth) {
                 bool wanted = false;
                 if (!condition(spec.when, "a launch's condition", wanted) || (wanted && !launch(spec)) || !passed()) return false;
             } else {
                 const LoopSpec& loop = spec.repeat[depth];
-                while (end < last && specs[end].repeat.size() > depth && specs[end].repeat[depth].name == loop.name) ++end;
+                while (end < last && specs_[end].repeat.size() > depth && specs_[end].repeat[depth].name == loop.name) ++end;
                 std::int64_t count = 0;
                 if (!whole(loop.count, "a repeat's count", 0, count)) return false;
                 values_.push_back(0);
@@ -357,6 +356,10 @@ private:
                     align(argument.buffer, alignment, false);
                     break;
                 }
+                case ArgumentSpec::Kind::stride:
+                    argument.buffer = from.buffers[0];
+                    if (stride(argument.buffer)) argument.kind = Argument::Kind::stride;
+                    break;
                 case ArgumentSpec::Kind::scalar:
                     argument.kind = Argument::Kind::scalar;
                     argument.scalar = from.scalar;
@@ -406,6 +409,10 @@ private:
             } else if (field.kind == ArgumentSpec::Kind::buffer) {
                 one.buffer = field.buffers[0];
                 align(one.buffer, alignment, false);
+            } else if (field.kind == ArgumentSpec::Kind::stride) {
+                one.buffer = field.buffers[0];
+                one.is_stride = stride(one.buffer);
+                size = 4;
             } else if (field.kind == ArgumentSpec::Kind::scalar) {
                 one.is_scalar = true;
                 one.scalar = field.scalar;
@@ -425,7 +432,7 @@ private:
                 deeper.offset += one.offset;
                 out.fields.push_back(deeper);
             }
-            if (one.is_scalar || (field.kind == ArgumentSpec::Kind::buffer && present(one.buffer))) out.fields.push_back(one);
+            if (one.is_scalar || one.is_stride || (field.kind == ArgumentSpec::Kind::buffer && present(one.buffer))) out.fields.push_back(one);
         }
         memory.resize(rounded_up(memory.size(), largest));
         return memory.size() <= kMaxStructBytes || wrong("its structs are too large");
@@ -433,6 +440,13 @@ private:
 
     bool present(const BufferIndex& buffer) const {
         return buffer.scratch ? out_.scratch[buffer.index].present : out_.tensors[buffer.index].present;
+    }
+    // Note that a tensor's stride is passed; return whether it is there.
+    bool stride(const BufferIndex& buffer) {
+        TensorInfo& tensor = out_.tensors[buffer.index];
+        tensor.strided = true;
+        tensor.alignment = std::max<std::size_t>(tensor.alignment, 16);
+        return tensor.present;
     }
     void align(const BufferIndex& buffer, std::size_t alignment, bool by_map) {
         if (buffer.scratch) return;  // aligned enough in its workspace
@@ -471,6 +485,7 @@ private:
     }
 
     const Configuration& configuration_;
+    const std::vector<LaunchSpec>& specs_;
     std::vector<std::int64_t> values_;  // of sizes, limits, and the loops that are gone through
     std::size_t passes_ = 0;
     Concrete& out_;

@@ -68,7 +68,7 @@ struct BufferIndex {
     std::size_t index = 0;
 };
 struct ArgumentSpec {
-    enum class Kind : unsigned char { buffer, one_of, scalar, value, map, cluster_order, fields };
+    enum class Kind : unsigned char { buffer, stride, one_of, scalar, value, map, cluster_order, fields };
     Kind kind = Kind::value;
     std::vector<BufferIndex> buffers;  // one, or several to choose from; of a map the first that is there counts
     std::size_t scalar = 0;
@@ -111,7 +111,7 @@ struct Configuration {
     std::string text;  // variant and parameters, for people
     std::vector<Condition> conditions;
     std::vector<ScratchSpec> scratch;
-    std::vector<LaunchSpec> launches;
+    std::vector<LaunchSpec> launches, slices;  // slices: instead of the launches where rows of outputs lie apart; none where there are none
 };
 struct Winner {
     std::size_t computation = 0, configuration = 0;
@@ -422,18 +422,18 @@ private:
 
     bool configuration(const Json& json, Configuration& out) {
         std::map<std::string, std::string> parameters;
-        if (!object(json, "a configuration", {"computation", "cc", "variant", "launches"}, {"parameters", "requires", "scratch"}) ||
+        if (!object(json, "a configuration", {"computation", "cc", "variant", "launches"}, {"parameters", "requires", "scratch", "slices"}) ||
             !index(*json.find("computation"), "a configuration's computation", manifest_.computations.size(), out.computation) ||
             !integer(*json.find("cc"), "cc", 10, 9999, out.cc) || !text(*json.find("variant"), "variant", out.text) ||
             !words(json, "parameters", parameters))
             return false;
         for (const auto& [key, value] : parameters) out.text += " " + key + "=" + value;
+        const auto launch_of = [&out](ManifestReader* reader, const Json& item, LaunchSpec& one) { return reader->launch(item, out, one); };
         return list(json, "requires", out.conditions, &ManifestReader::condition) &&
                list(json, "scratch", out.scratch, &ManifestReader::scratch_of) &&
                different({names_of(manifest_.computations[out.computation].tensors),
                           names_of(manifest_.computations[out.computation].scalars), names_of(out.scratch)}) &&
-               list(json, "launches", out.launches,
-                    [&out](ManifestReader* reader, const Json& item, LaunchSpec& one) { return reader->launch(item, out, one); }) &&
+               list(json, "launches", out.launches, launch_of) && list(json, "slices", out.slices, launch_of) &&
                (!out.launches.empty() || wrong("a configuration has no launches"));
     }
     bool condition(const Json& json, Condition& out) {
@@ -508,6 +508,10 @@ private:
         if (const Json* tensor = json.find("tensor")) {
             out.kind = ArgumentSpec::Kind::buffer;
             return object(json, "an argument", {"tensor"}) && buffer(*tensor, true, false);
+        }
+        if (const Json* stride = json.find("stride")) {
+            out.kind = ArgumentSpec::Kind::stride;
+            return object(json, "an argument", {"stride"}) && buffer(*stride, true, false);
         }
         if (const Json* scratch = json.find("scratch")) {
             out.kind = ArgumentSpec::Kind::buffer;

@@ -22,8 +22,8 @@ struct Workspace {
     Workspace(const void* at, std::size_t size) : address(reinterpret_cast<CUdeviceptr>(at)), bytes(size) {}
 };
 
-// A tensor's name and its address in device memory; of an input that is a part of a larger matrix also how many elements lie from row to
-// row in memory. 0: nothing is between them.
+// A tensor's name and its address in device memory; of one that is a part of a larger matrix also how many elements lie from row to row
+// in memory. 0: nothing is between them. Outputs may be such parts where the problem that was planned says so.
 struct Tensor {
     const char* name;
     CUdeviceptr address;
@@ -261,6 +261,10 @@ public:
             status = driver.check(driver.cuMemsetD8Async(workspace.address + buffer.offset, 0, buffer.bytes, stream), "cuMemsetD8Async");
             if (!status.ok()) return status;
         }
+        const auto stride_of = [&](const BufferIndex& buffer) -> CUdeviceptr {
+            const std::size_t given_stride = row_strides ? row_strides[buffer.index] : 0;
+            return given_stride ? given_stride : static_cast<CUdeviceptr>(concrete.tensors[buffer.index].shape.back());
+        };
         // Arguments that differ from call to call lie on the stack, so that threads share nothing.
         alignas(128) CUtensorMap maps[kMaxMaps];
         CUdeviceptr pointers[kMaxArguments];
@@ -276,6 +280,10 @@ public:
                     case Argument::Kind::constant: arguments[i] = argument.constant.bytes; break;
                     case Argument::Kind::buffer:
                         pointers[i] = address_of(argument.buffer);
+                        arguments[i] = &pointers[i];
+                        break;
+                    case Argument::Kind::stride:
+                        pointers[i] = stride_of(argument.buffer);
                         arguments[i] = &pointers[i];
                         break;
                     case Argument::Kind::scalar: {
@@ -302,8 +310,8 @@ public:
                         std::memcpy(memory, argument.memory.data(), argument.memory.size());
                         for (const Field& field : argument.fields) {
                             const std::size_t at = field.scalar;
-                            const CUdeviceptr address = field.is_scalar ? 0 : address_of(field.buffer);
-                            const void* from = &address;
+                            const CUdeviceptr number = field.is_scalar ? 0 : field.is_stride ? stride_of(field.buffer) : address_of(field.buffer);
+                            const void* from = &number;
                             if (field.is_scalar)
                                 from = at < kMaxArguments && is_given[at] ? given[at].bytes : concrete.scalars[at].value.bytes;
                             std::memcpy(memory + field.offset, from, field.bytes);
@@ -374,6 +382,15 @@ private:
         const auto overlap = [](CUdeviceptr a, std::size_t a_bytes, CUdeviceptr b, std::size_t b_bytes) {
             return a < b + b_bytes && b < a + a_bytes;
         };
+        // Whether rows of two tensors lie side by side, as those of two slices of one matrix do.
+        const auto beside = [&](std::size_t i, std::size_t j) {
+            if (!strides || !strides[i] || tensors[i].dtype != tensors[j].dtype || strides[i] != strides[j]) return false;
+            const std::size_t item = detail::itemsize(tensors[i].dtype), step = strides[i] * item;
+            if (addresses[i] < addresses[j]) std::swap(i, j);
+            const std::size_t column = (addresses[i] - addresses[j]) % step;
+            const auto length = [&](std::size_t of) { return static_cast<std::size_t>(tensors[of].shape.back()) * item; };
+            return length(j) <= column && column + length(i) <= step;
+        };
         for (std::size_t i = 0; i < count; ++i) {
             const TensorInfo& tensor = tensors[i];
             if (!tensor.present) continue;
@@ -381,16 +398,19 @@ private:
             if (addresses[i] % tensor.alignment)
                 return {Code::invalid_argument, "the tensor " + tensor.name + " must be at a multiple of " + std::to_string(tensor.alignment) + " bytes"};
             if (strides && strides[i]) {
-                if (!tensor.by_map || tensor.by_address || tensor.role != "input")
-                    return {Code::invalid_argument, "rows of the tensor " + tensor.name + " cannot lie apart with this configuration: pass a copy"};
-                if (strides[i] < static_cast<std::size_t>(tensor.shape.back()) || strides[i] * detail::itemsize(tensor.dtype) % 16)
-                    return {Code::invalid_argument, "the row stride of the tensor " + tensor.name + " must be a row or more, and a multiple of 16 bytes"};
+                if ((!tensor.strided && (!tensor.by_map || tensor.by_address)) || tensor.role == "inout")
+                    return {Code::invalid_argument, "rows of the tensor " + tensor.name + " cannot lie apart with this configuration: " +
+                                                        (tensor.role == "output" ? "plan it with apart, of a bundle made with --slices" : "pass a copy")};
+                const bool fits = strides[i] >= static_cast<std::size_t>(tensor.shape.back()) && strides[i] < std::size_t{1} << 31;
+                if (!fits || strides[i] * detail::itemsize(tensor.dtype) % 16)
+                    return {Code::invalid_argument, "the row stride of the tensor " + tensor.name +
+                                                        " must be a row or more, below 2^31 elements, and a multiple of 16 bytes"};
             }
             if (scratch && overlap(addresses[i], bytes_of(i), workspace.address, scratch))
                 return {Code::invalid_argument, "the tensor " + tensor.name + " overlaps the workspace"};
             for (std::size_t j = 0; j < i; ++j)
                 if (tensors[j].present && (tensor.role != "input" || tensors[j].role != "input") &&
-                    overlap(addresses[i], bytes_of(i), addresses[j], bytes_of(j)))
+                    overlap(addresses[i], bytes_of(i), addresses[j], bytes_of(j)) && !beside(i, j))
                     return {Code::invalid_argument, "the tensors " + tensors[j].name + " and " + tensor.name + " overlap, and one is written"};
         }
         return {};
