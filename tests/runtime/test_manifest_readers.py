@@ -28,7 +28,11 @@ FILLED = {
     "arguments": [{"fields": [{"tensor": "a"}, {"scratch": "tickets"}, STRUCT]}],
     "constants": [["weights", "a"], ["_ZN1a1bE", "b"]],
 }
-REPEATING = {**TILED, "launches": [*TILED["launches"], REPEATED, FILLED]}
+SLICED = {
+    **PLAIN["launches"][0],
+    "arguments": [{"fields": [{"tensor": "c"}, {"stride": "c"}]}, {"stride": "a"}],
+}
+REPEATING = {**TILED, "launches": [*TILED["launches"], REPEATED, FILLED], "slices": [SLICED]}
 WHOLE = {**MANIFEST, "configurations": [PLAIN, REPEATING, {**PLAIN, "cc": 80}], "portfolios": [PORTFOLIO]}
 VALUES = [
     *(
@@ -89,6 +93,8 @@ VALUES = [
         ["min"],
         {"tensor": "a"},
         {"tensor": "z"},
+        {"stride": "c"},
+        {"stride": "tickets"},
         {"scalar": "alpha"},
     ),
     *(

@@ -115,6 +115,7 @@ class Operation:
             arrays: on one GPU, in the kernel's order, those that it changes in place among them. A matrix that a
                 computation takes transposed is column-major: ``op(x, w.T)``. None for one that a problem lacks.
             out: where the outputs go, one or a tuple; by default they are allocated by the library of the first array.
+                Products can also write into slices of larger matrices: ``out=big[:, 128:640]``.
             stream: where it is launched: a handle, or a stream of torch, CuPy or cuda.core; by default the current one.
             sizes: those that no shape tells.
             scalars: numbers instead of the kernel's own, by name.
