@@ -99,7 +99,7 @@ OTHERS: dict[str, Case] = {
         {"block_m": 32, "block_n": 64, "thread_m": 4, "block_k": 8},
     ),
     "registers, k divided": (
-        "gemm", "split_k", {"layout": "tn"}, (35, 61, 40), {"block_m": 32, "block_n": 64, "thread_n": 8, "block_k": 8},
+        "gemm", "split_k", {"layout": "tn"}, (36, 61, 40), {"block_m": 32, "block_n": 64, "thread_n": 8, "block_k": 8},
     ),
     "the same, in fours": (
         "linear", "split_k", {"layout": "tn", "op": "x + bias"}, (33, 60, 40),
