@@ -21,7 +21,6 @@ from tests.stored import filled, make_run, make_trial
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Status
 from tuner.database.database import Database
-from tuner.database.maintenance import merge
 from tuner.database.records import SORTS, Filters, StoredWinner
 from tuner.formats.autotuners import cache_of, t4_of
 from tuner.formats.files import write_text
@@ -109,7 +108,7 @@ def test_a_merge_holds_one_trial_at_a_time(tmp_path: Path) -> None:
                 theirs.record(run.id, replace(make_trial(number, 1e3), compile_log="x" * 200_000))
         theirs.finish_run(run.id, "finished")
         tracemalloc.start()
-        merged = merge(ours, theirs)
+        merged = ours.merge(theirs.path)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert merged.trials == 50 and not merged.refused

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, Problem, Run, Status, Trial, digest
-from tuner.database import cells, maintenance, owners, rows, schema
+from tuner.database import cells, owners, rows, schema
+from tuner.database.maintenance import ADOPTED, Maintenance
 from tuner.database.queries import Queries
-from tuner.database.records import Benchmark, CheckReport, Merged, Metrics, Winner
+from tuner.database.records import Benchmark, Metrics, Winner
 
 HURRY_S = 1.0
 STATES = ("running", "finished", "interrupted", "failed")
+_UNFINISHED = "problem_key = ? AND device = ? AND state != 'finished'"
 
 
-class Database(Queries):
+class Database(Queries, Maintenance):
     """An open database; a context manager. Reading needs no lock for long, writing waits for its turn.
 
     Everything that is recorded is on the disk when the method returns, and a process killed at any moment
@@ -62,8 +63,7 @@ class Database(Queries):
         """
         with self.transaction():
             run = self.run(run_id)
-            for row in self.rows_where("runs", "id = ?", run_id, columns="id, state, owner"):
-                self._refuse_if_going_on(row)
+            self._refuse_going_on("id = ?", run_id)
             if not self._locks.take(run_id):
                 raise DatabaseError(
                     f"run {run_id} is still going in another process", "wait for it, or end it"
@@ -108,12 +108,13 @@ class Database(Queries):
             row["owner"] != owners.this_process() and owners.alive(row["owner"])
         )
 
-    def _refuse_if_going_on(self, row: Mapping[str, Any]) -> None:
-        if self._going_on(row):
-            raise DatabaseError(
-                f"run {row['id']} is still going in {owners.described(row['owner'])}",
-                "wait for it, or end it",
-            )
+    def _refuse_going_on(self, which: str, *values: str) -> None:
+        for row in self.rows_where("runs", which, *values, columns="id, state, owner"):
+            if self._going_on(row):
+                raise DatabaseError(
+                    f"run {row['id']} is still going in {owners.described(row['owner'])}",
+                    "wait for it, or end it",
+                )
 
     def latest_unfinished(
         self, problem: Problem, device: str, wanted: Callable[[Run], bool] = lambda _: True
@@ -123,7 +124,10 @@ class Database(Queries):
         If none is wanted, it is the last of all: kernels of one name may compute different things.
         """
         last = None
-        for row in self._unfinished(problem, device):
+        columns = "id, state, owner"
+        for row in self.rows_where(
+            "runs", _UNFINISHED, problem.key, device, order_by="started_at DESC", columns=columns
+        ):
             ours = row["state"] == "running" and row["owner"] == owners.this_process()
             if not ours and not self._going_on(row):
                 run = self.run(row["id"])
@@ -148,18 +152,7 @@ class Database(Queries):
         Raises:
             DatabaseError: that.
         """
-        for row in self._unfinished(problem, device):
-            self._refuse_if_going_on(row)
-
-    def _unfinished(self, problem: Problem, device: str) -> list[dict[str, Any]]:
-        return self.rows_where(
-            "runs",
-            "problem_key = ? AND device = ? AND state != 'finished'",
-            problem.key,
-            device,
-            order_by="started_at DESC",
-            columns="id, state, owner",
-        )
+        self._refuse_going_on(_UNFINISHED, problem.key, device)
 
     def delete_run(self, run_id: str) -> int:
         """Delete a run with its trials and winner, and the sources that no other trial has.
@@ -175,8 +168,7 @@ class Database(Queries):
         """
         with self.transaction():
             run_id = self.run_id(run_id)
-            for row in self.rows_where("runs", "id = ?", run_id, columns="id, state, owner"):
-                self._refuse_if_going_on(row)
+            self._refuse_going_on("id = ?", run_id)
             trials = self.tables["trials"].count_where("run_id = ?", [run_id])
             for table in ("winners", "attempts", "trials"):
                 self.tables[table].delete_where("run_id = ?", [run_id])
@@ -205,7 +197,7 @@ class Database(Queries):
                 if cells.intact("runs", row):
                     row.update(computation=computation, kernel_digest=text)
                     row["digest"] = cells.row_digest("runs", row)
-                    self.tables["runs"].update(row["id"], {name: row[name] for name in maintenance.ADOPTED})
+                    self.tables["runs"].update(row["id"], {name: row[name] for name in ADOPTED})
             self.forget_runs()
 
     # -- attempts and trials
@@ -338,16 +330,3 @@ class Database(Queries):
                 "overwritten or replaced meanwhile",
                 "leave the file to kernel-tune while it runs, and tune again",
             )
-
-    def check(self) -> CheckReport:
-        """Check the file's structure and the digest of every row."""
-        return maintenance.check(self)
-
-    def backup(self, to: Path) -> None:
-        """Write a consistent copy to a new file, also while others write."""
-        maintenance.backup(self, to)
-
-    def merge(self, other: Path) -> Merged:
-        """Add the runs and benchmarks of another file that this one lacks, leaving out what is damaged."""
-        with Database.open(other, write=False) as source:
-            return maintenance.merge(self, source)

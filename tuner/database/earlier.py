@@ -27,7 +27,7 @@ MAX_CONFIGURATIONS = 10_000
 """Configurations that are remembered: to find one in a space takes 45 us."""
 _TIMED = (Status.OK, Status.SLOW, Status.INACCURATE)
 _COLUMNS = "t.id, t.variant, t.configuration, t.status, t.time_ns, t.verification"
-_NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
+NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 _COMPARABLE = "r.kernel = ? AND r.replayed = ? AND r.mode = ? AND r.regime = ?"
 _RELATED = (
     f"({_COMPARABLE} AND r.computation = ? AND NOT (r.problem_key = ? AND r.gpu_name = ? AND r.kernel_digest = ?) "
@@ -98,14 +98,8 @@ class EarlierRuns(DatabaseFile):
     def _fastest_and_newest(self, run: Run, mark: Mark) -> Iterator[dict[str, Any]]:
         same = f"{_COMPARABLE} AND r.kernel_digest = ? AND r.problem_key = ? AND r.gpu_name = ? AND r.id != ?"
         values = (*_comparable(run), run.kernel_digest, run.problem.key, run.gpu.name, run.id)
-        yield from self._fastest(run, mark, f"{same} AND {_NOT_SUSPECT}", values, FASTEST_READ)
-        left = NEWEST_READ
-        for other in self.select(f"SELECT r.id FROM runs r WHERE {same} ORDER BY r.started_at DESC", *values):
-            if left <= 0:
-                return
-            trials = self._rows_of_run(other["id"], mark, left)
-            left -= len(trials)
-            yield from trials
+        yield from self._fastest(run, mark, f"{same} AND {NOT_SUSPECT}", values, FASTEST_READ)
+        yield from self._newest(mark, same, values, NEWEST_READ)
 
     def related_trials(self, run: Run, mark: Mark | None, limit: int) -> list[Lesson]:
         """Return the intact ranked trials of the nearest other tasks: first of :attr:`sources`, then of this file.
@@ -153,19 +147,21 @@ class EarlierRuns(DatabaseFile):
         self, run: Run, mark: Mark, limit: int, which: str, values: tuple[Any, ...]
     ) -> Iterable[dict[str, Any]]:
         """Return some ranked trials of a run's task; the run is its newest."""
-        fastest = self._fastest(run, mark, f"{which} AND {_NOT_SUSPECT}", values, limit // 2)
-        trials = {
-            row["id"]: row
-            for row in (*self._rows_of_run(run.id, mark, 1, "t.time_ns > 0", "t.number"), *fastest)
-        }
-        left = limit - limit // 2 - 1
-        for one in self.select(f"SELECT r.id FROM runs r WHERE {which} ORDER BY r.started_at DESC", *values):
+        first = self._rows_of_run(run.id, mark, 1, "t.time_ns > 0", "t.number")
+        fastest = self._fastest(run, mark, f"{which} AND {NOT_SUSPECT}", values, limit // 2)
+        newest = self._newest(mark, which, values, limit - limit // 2 - 1, "t.time_ns > 0")
+        return {row["id"]: row for row in (*first, *fastest, *newest)}.values()
+
+    def _newest(
+        self, mark: Mark, which: str, values: tuple[Any, ...], left: int, also: str = "1"
+    ) -> Iterator[dict[str, Any]]:
+        """Yield so many trials of some runs, from the newest run back."""
+        for run in self.select(f"SELECT r.id FROM runs r WHERE {which} ORDER BY r.started_at DESC", *values):
             if left <= 0:
-                break
-            newest = self._rows_of_run(one["id"], mark, left, "t.time_ns > 0")
-            left -= len(newest)
-            trials |= {row["id"]: row for row in newest}
-        return trials.values()
+                return
+            trials = self._rows_of_run(run["id"], mark, left, also)
+            left -= len(trials)
+            yield from trials
 
     def _fastest(
         self, run: Run, mark: Mark, which: str, values: tuple[Any, ...], limit: int
@@ -185,7 +181,7 @@ class EarlierRuns(DatabaseFile):
         self, run_id: str, mark: Mark, limit: int, also: str = "1", order: str = "t.number DESC"
     ) -> list[dict[str, Any]]:
         return self.select(
-            f"SELECT {_COLUMNS} FROM trials t WHERE t.run_id = ? AND t.id <= ? AND {_NOT_SUSPECT} AND {also} "
+            f"SELECT {_COLUMNS} FROM trials t WHERE t.run_id = ? AND t.id <= ? AND {NOT_SUSPECT} AND {also} "
             f"ORDER BY {order} LIMIT ?",
             *(run_id, mark.trials, limit),
         )

@@ -24,29 +24,79 @@ ADOPTED = ("computation", "kernel_digest", "digest")
 """Columns of a run of schema 2 that change when it is identified (``Database.adopt_runs``)."""
 
 
-def check(database: DatabaseFile) -> CheckReport:
-    """Check the pages, the references and the digest of every row."""
-    problems: list[str] = []
-    counts: dict[str, int] = {}
-    try:
-        structure = database.connection.execute(f"PRAGMA integrity_check({MAX_FAULTS})")
-        faults = [line for row in structure if row[0] != "ok" for line in row[0].splitlines()]
-        problems += [f"structure: {line}" for line in faults if not line.startswith("***")]
-        references = database.connection.execute("PRAGMA foreign_key_check")
-        problems += [f"{row[0]} row {row[1]} refers to a missing row of {row[2]}" for row in references]
-        for table in schema.TABLES:
-            counts[table] = 0
-            found: list[str] = []
-            for row in database.connection.execute(f"SELECT * FROM {table} NOT INDEXED"):
-                counts[table] += 1
-                if len(found) < MAX_PROBLEMS:
-                    found += _problems_of(database, table, dict(row))
-            problems += found
-        problems += _lacking_sources(database)
-        problems += _doubled(database)
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        problems.append(f"structure: {error}")
-    return CheckReport(counts, problems)
+class Maintenance(DatabaseFile):
+    """An open database as a whole."""
+
+    def check(self) -> CheckReport:
+        """Check the pages, the references and the digest of every row."""
+        problems: list[str] = []
+        counts: dict[str, int] = {}
+        try:
+            structure = self.connection.execute(f"PRAGMA integrity_check({MAX_FAULTS})")
+            faults = [line for row in structure if row[0] != "ok" for line in row[0].splitlines()]
+            problems += [f"structure: {line}" for line in faults if not line.startswith("***")]
+            references = self.connection.execute("PRAGMA foreign_key_check")
+            problems += [f"{row[0]} row {row[1]} refers to a missing row of {row[2]}" for row in references]
+            for table in schema.TABLES:
+                counts[table] = 0
+                found: list[str] = []
+                for row in self.connection.execute(f"SELECT * FROM {table} NOT INDEXED"):
+                    counts[table] += 1
+                    if len(found) < MAX_PROBLEMS:
+                        found += _problems_of(self, table, dict(row))
+                problems += found
+            problems += _lacking_sources(self)
+            problems += _doubled(self)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            problems.append(f"structure: {error}")
+        return CheckReport(counts, problems)
+
+    def backup(self, to: Path) -> None:
+        """Write a consistent copy, also while others write: beside the target, and there when it is on the disk.
+
+        What a killed backup to this target has left is removed.
+
+        Raises:
+            DatabaseError: there is something of that name, or it cannot be written.
+        """
+        if to.exists() or to.is_symlink():
+            raise DatabaseError(f"{to} exists already", "name a new file for the backup")
+        with schema.explained(to, self.connection, copying=True), whole_file(to) as partial:
+            for journal in to.parent.glob(f".{glob.escape(to.name)}.*.partial-journal"):
+                if not journal.with_name(
+                    journal.name.removesuffix("-journal")
+                ).exists():  # removed by whole_file
+                    journal.unlink(missing_ok=True)
+            self.connection.execute("PRAGMA query_only = OFF")  # it counts the copy as a write
+            try:
+                self.connection.execute("VACUUM INTO ?", (str(partial),))
+            except BaseException:
+                # SQLite leaves it on a full disk.
+                partial.with_name(f"{partial.name}-journal").unlink(missing_ok=True)
+                raise
+            self.connection.execute(f"PRAGMA query_only = {int(not self.write)}")
+
+    def merge(self, other: Path) -> Merged:
+        """Add the runs and benchmarks of another file that this one lacks, in one transaction, but for what is damaged.
+
+        Raises:
+            UsageError: both are the same file.
+        """
+        refused: list[str] = []
+        added = {"runs": 0, "trials": 0, "winners": 0}
+        with DatabaseFile.open(other, write=False) as source, self.transaction():
+            if self.path.samefile(other):
+                raise UsageError(f"{other} is the database itself", "name another file to merge")
+            for row in source.rows_where("runs", order_by="started_at"):
+                try:
+                    run = rows.decode_run(row)
+                    added["runs"] += _merge_run(self, row)
+                    added["trials"] += _merge_trials(self, source, run, refused)
+                    added["winners"] += _merge_winner(self, source, run)
+                except Damaged as error:
+                    refused.append(str(error))
+            benchmarks = _merge_benchmarks(self, source, refused)
+        return Merged(**added, benchmarks=benchmarks, refused=refused)
 
 
 def _lacking_sources(database: DatabaseFile) -> Iterator[str]:
@@ -95,54 +145,6 @@ def _problems_of(database: DatabaseFile, table: str, row: dict[str, Any]) -> lis
     except LookupError as error:
         return [f"structure: {table} has no column {error}"]
     return []
-
-
-def backup(database: DatabaseFile, to: Path) -> None:
-    """Copy with VACUUM INTO beside the target, then move it there when it is complete and on the disk.
-
-    What a killed backup to this target has left is removed.
-
-    Raises:
-        DatabaseError: there is something of that name, or it cannot be written.
-    """
-    if to.exists() or to.is_symlink():
-        raise DatabaseError(f"{to} exists already", "name a new file for the backup")
-    with schema.explained(to, database.connection, copying=True), whole_file(to) as partial:
-        for journal in to.parent.glob(f".{glob.escape(to.name)}.*.partial-journal"):
-            if not journal.with_name(journal.name.removesuffix("-journal")).exists():  # removed by whole_file
-                journal.unlink(missing_ok=True)
-        database.connection.execute("PRAGMA query_only = OFF")  # it counts the copy as a write
-        try:
-            database.connection.execute("VACUUM INTO ?", (str(partial),))
-        except BaseException:
-            partial.with_name(f"{partial.name}-journal").unlink(
-                missing_ok=True
-            )  # SQLite leaves it on a full disk
-            raise
-        database.connection.execute(f"PRAGMA query_only = {int(not database.write)}")
-
-
-def merge(database: DatabaseFile, source: DatabaseFile) -> Merged:
-    """Copy what is missing, in one transaction; both files keep what they have.
-
-    Raises:
-        UsageError: both are the same file.
-    """
-    if database.path.samefile(source.path):
-        raise UsageError(f"{source.path} is the database itself", "name another file to merge")
-    refused: list[str] = []
-    added = {"runs": 0, "trials": 0, "winners": 0}
-    with database.transaction():
-        for row in source.rows_where("runs", order_by="started_at"):
-            try:
-                run = rows.decode_run(row)
-                added["runs"] += _merge_run(database, row)
-                added["trials"] += _merge_trials(database, source, run, refused)
-                added["winners"] += _merge_winner(database, source, run)
-            except Damaged as error:
-                refused.append(str(error))
-        benchmarks = _merge_benchmarks(database, source, refused)
-    return Merged(**added, benchmarks=benchmarks, refused=refused)
 
 
 def _merge_run(database: DatabaseFile, row: dict[str, Any]) -> int:

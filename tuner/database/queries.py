@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 from tuner.core.errors import DatabaseError
-from tuner.core.model import SUSPECT, Configuration, Run, Status
+from tuner.core.model import Configuration, Run, Status
 from tuner.database import cells, rows
 from tuner.database.cells import Damaged
-from tuner.database.earlier import FASTEST_READ, EarlierRuns
+from tuner.database.earlier import FASTEST_READ, NOT_SUSPECT, EarlierRuns
 from tuner.database.records import (
     Benchmark,
     Filters,
@@ -27,7 +27,6 @@ from tuner.database.records import (
 from tuner.database.sql import SqlTable, read_only
 
 Record = TypeVar("Record")
-_NOT_SUSPECT = f"instr(t.tags, '\"{SUSPECT}\"') = 0"
 _GROUP = "t.kernel, t.problem_key, t.gpu_name, t.mode, t.regime, t.replayed, t.exportable"
 _WARM_NS = (
     "CASE WHEN json_valid(t.race) THEN CASE WHEN json_extract(t.race, '$.warm.counts') "
@@ -91,11 +90,7 @@ class Queries(EarlierRuns):
         """
         mark = mark or self.mark()
         problem, gpu_name = run.problem, run.gpu.name
-        filters = Filters(
-            kernel=problem.kernel, problem_key=problem.key, computations=(run.computation,) if run.computation else (),
-            replayed=False, mode=str(run.conditions.mode), regime=str(run.conditions.regime),
-        )  # fmt: skip
-        where, values = replace(filters, exportable=True).where()
+        where, values = replace(_same_as(run), exportable=True).where()
         winners = self.select(
             f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} AND t.gpu_name = ? AND t.id <= ? "
             f"ORDER BY {_best_first(one_mode=run.options.one_mode)} LIMIT ?",
@@ -103,11 +98,11 @@ class Queries(EarlierRuns):
         )
         for stored in _selection(winners, self._winner).rows:
             return stored.winner.configuration, stored.winner.time_ns
-        where, values = replace(filters, statuses=(str(Status.OK),)).where()
+        where, values = replace(_same_as(run), statuses=(str(Status.OK),)).where()
         fastest = self.select(
             "SELECT t.* FROM (SELECT * FROM trials WHERE kernel = ? AND problem_key = ? AND gpu_name = ? "
             "AND time_ns IS NOT NULL AND id <= ? ORDER BY time_ns LIMIT ?) t JOIN runs r ON r.id = t.run_id "
-            f"WHERE {where} AND {_NOT_SUSPECT} ORDER BY t.time_ns, t.id LIMIT ?",
+            f"WHERE {where} AND {NOT_SUSPECT} ORDER BY t.time_ns, t.id LIMIT ?",
             *(problem.kernel, problem.key, gpu_name, mark.trials, FASTEST_READ, *values, BEST_KNOWN_TRIED),
         )
         for trial in self._trials_of(fastest).rows:
@@ -121,11 +116,7 @@ class Queries(EarlierRuns):
         a mark only what was there before it counts.
         """
         mark = mark or self.mark()
-        filters = Filters(
-            kernel=run.problem.kernel, problem_key=run.problem.key, computations=(run.computation,),
-            replayed=False, exportable=True, mode=str(run.conditions.mode), regime=str(run.conditions.regime),
-        )  # fmt: skip
-        where, values = filters.where()
+        where, values = replace(_same_as(run), exportable=True, computations=(run.computation,)).where()
         winners = self.select(
             "SELECT t.variant, t.configuration, count(*) AS runs FROM winners t JOIN runs r ON r.id = t.run_id "
             f"WHERE {where} AND t.gpu_name = ? AND t.id <= ? AND r.id != ? "
@@ -332,6 +323,15 @@ def _selection(
         except (Damaged, DatabaseError) as error:
             report(selection.damaged, error)
     return selection
+
+
+def _same_as(run: Run) -> Filters:
+    """Return the filters for what was measured of a run's problem under its conditions, by what it computes."""
+    return Filters(
+        kernel=run.problem.kernel, problem_key=run.problem.key, replayed=False,
+        computations=(run.computation,) if run.computation else (),
+        mode=str(run.conditions.mode), regime=str(run.conditions.regime),
+    )  # fmt: skip
 
 
 def _winners_order(filters: Filters) -> str:

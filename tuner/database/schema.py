@@ -84,18 +84,7 @@ def connect(path: Path, *, write: bool, create: bool = True) -> Connection:
                 raise DatabaseError(f"{path} is read-only", WRITABLE)
             refuse_network(path)
             path.parent.mkdir(parents=True, exist_ok=True)
-        connection = _opened(path, "rwc" if write else ("rw" if _writable(path) else "ro"))
-        try:
-            with explained(path, connection, opening=True):
-                if write:
-                    _refuse_damaged(connection, path)
-                    _settle_journal(connection)
-                else:
-                    connection.execute("PRAGMA query_only = ON")
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        return _opened(path, "rwc" if write else ("rw" if _writable(path) else "ro"))
 
 
 def reading(path: Path) -> Connection:
@@ -111,7 +100,10 @@ def reading(path: Path) -> Connection:
 
 
 def _opened(path: Path, mode: str) -> Connection:
-    """Return a connection to a file whose schema is ours and, unless it is opened ``ro``, the newest."""
+    """Return a connection to a file whose schema is ours and, unless it is opened ``ro``, the newest.
+
+    With ``rwc`` it can be written, once what is visibly damaged is refused; otherwise it is for reading alone.
+    """
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}",
         uri=True,
@@ -122,6 +114,11 @@ def _opened(path: Path, mode: str) -> Connection:
     try:
         with explained(path, connection, opening=True):
             _prepare(connection, path, migrate=mode != "ro")
+            if mode == "rwc":
+                _refuse_damaged(connection, path)
+                _settle_journal(connection)
+            else:
+                connection.execute("PRAGMA query_only = ON")
     except BaseException:
         connection.close()
         raise
