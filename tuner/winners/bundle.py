@@ -126,18 +126,21 @@ def _kind(computation: Mapping[str, Any]) -> str:
 
 
 @functools.cache
-def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(paths.templates() / "export" / "bundle"),
+def exported_template(name: str) -> jinja2.Template:
+    """Return a template of what leaves the database; its texts are no HTML."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(paths.templates() / "export"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
+        lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # no HTML
+        autoescape=False,
     )
+    return environment.get_template(f"{name}.j2")
 
 
 def _rendered(name: str, **values: Any) -> bytes:
-    return _environment().get_template(f"{name}.j2").render(**values).encode()
+    return exported_template(f"bundle/{name}").render(**values).encode()
 
 
 def refuse_target(folder: Path, *, force: bool) -> None:

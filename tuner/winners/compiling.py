@@ -6,9 +6,9 @@ Those of a database are compiled when they are first used, in a process of their
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from tuner.core.observer import Observer
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.load import builtin_kernels
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import context, render_entry, render_helpers
 from tuner.kernel.source.declarations import read_declarations
@@ -34,7 +34,7 @@ from tuner.runtime.entries import Manifest
 from tuner.runtime.operation import Operation
 from tuner.winners.bundle import bundle_files
 from tuner.winners.contents import Contents, contents_of
-from tuner.winners.current import Kernels, choose_winners
+from tuner.winners.current import Kernels, choose_winners, kernel_filters, named_kernel
 from tuner.winners.manifest import PROBE_ENTRY, CompiledConfiguration, manifest, manifest_of
 from tuner.winners.portfolios import portfolios_of
 from tuner.winners.records import BundledConfiguration, CompiledLaunch
@@ -199,32 +199,6 @@ def checked_resources(bundled: BundledConfiguration, compilation: Compilation) -
     return resources
 
 
-def load_from_database(
-    kernel: str,
-    db: str | Path,
-    gpu: str,
-    *,
-    policy: str,
-    dtypes: Mapping[str, str] | None,
-    options: Mapping[str, Any] | None,
-) -> Operation:
-    """Return the operation of the confirmed winners of a kernel.
-
-    Args:
-        kernel: a built-in kernel's name, the name of a kernel in the database, or the path of a ``.toml`` file.
-        db: the database.
-        gpu: a part of the names of the GPUs whose winners count; empty for all.
-        policy, dtypes, options: of :class:`Operation`.
-
-    Raises:
-        DatabaseError: it cannot be read, or has no such winner.
-        TunerError: a kernel's file is wrong.
-        CallError: there is no such policy, dtype or option.
-    """
-    contents = stored_contents(kernel, Path(db), gpu)
-    return compiled_on_use(contents, policy=policy, dtypes=dtypes, options=options)
-
-
 def compiled_on_use(contents: Contents, **how: Any) -> Operation:
     """Return the operation of some configurations, each compiled when it is first used.
 
@@ -254,14 +228,19 @@ def compiled_manifest(contents: Contents) -> tuple[Manifest, CompiledOnUse]:
 def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
     """Return what there is to call of a kernel in a database.
 
+    Args:
+        kernel: a built-in kernel's name, the name of a kernel in the database, or the path of a ``.toml`` file.
+        db: the database.
+        gpu: a part of the names of the GPUs whose winners count; empty for all.
+
     Raises:
         DatabaseError: it cannot be read, or has no confirmed winner whose kernel is still the same.
         TunerError: the kernel's file cannot be read.
     """
-    named = load_kernel(kernel) if kernel.endswith(".toml") or "/" in kernel else None
-    filters = Filters(kernel=kernel, gpu=gpu, exportable=True, replayed=False, regime="rested")
-    if named is not None:
-        filters = replace(filters, kernel=named.name, computations=KernelIdentity(named).computations)
+    named = named_kernel(kernel)
+    filters = Filters(
+        **kernel_filters(named or kernel), gpu=gpu, exportable=True, replayed=False, regime="rested"
+    )
     kernels = Kernels(named)
     with Database.open(db, write=False) as database:
         choice = choose_winners(database, filters, kernels, with_files=True)

@@ -60,15 +60,15 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(names)) or "none"
 
 
-def kernel_filters(kernel: str) -> dict[str, Any]:
+def kernel_filters(kernel: str | KernelSpec) -> dict[str, Any]:
     """Return the filters for a kernel: a name, or a kernel's file, which means what that kernel computes.
 
     Raises:
         TunerError: the file cannot be read.
     """
-    spec = named_kernel(kernel)
+    spec = named_kernel(kernel) if isinstance(kernel, str) else kernel
     if spec is None:
-        return {"kernel": kernel or ""}
+        return {"kernel": kernel}
     return {"kernel": spec.name, "computations": KernelIdentity(spec).computations}
 
 

@@ -6,7 +6,6 @@ and string literals.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -15,9 +14,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-import jinja2
-
-from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError
 from tuner.core.model import Run, Value, digest
 from tuner.database.records import StoredWinner
@@ -25,6 +21,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.table import CPP_KEYWORDS
 from tuner.report.configurations import confirmation_text
 from tuner.report.tables import duration, speedup, warm_text
+from tuner.winners.bundle import exported_template
 
 MARK = "// Written by tune export"
 NAMESPACE = "kernel_tune"
@@ -185,7 +182,11 @@ def _kernel(winners: Sequence[StoredWinner], kernel: KernelSpec | None) -> dict[
                 "comments": [comment(line) for line in (*_origin(stored), *gone)],
             }
         )
-    return {"name": name, "winners": rows, "text": _template("winners").render(**members, winners=rows)}
+    return {
+        "name": name,
+        "winners": rows,
+        "text": exported_template("winners.hpp").render(**members, winners=rows),
+    }
 
 
 def _origin(stored: StoredWinner) -> list[str]:
@@ -208,19 +209,6 @@ def _origin(stored: StoredWinner) -> list[str]:
     lines.append(confirmed if run.replayed else f"confirmed: {confirmed}")
     lines.append(f"trial {winner.trial_id} of run {run.id}")
     return lines
-
-
-@functools.cache
-def _template(name: str) -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(paths.templates() / "export"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,  # C++, and every text is one of its tokens
-    )
-    return environment.get_template(f"{name}.hpp.j2")
 
 
 def render_header(
@@ -248,7 +236,7 @@ def render_header(
         kernel = _kernel(several, _kernel_of_all([stored.run for stored in several], kernel_of))
         kernels.append(kernel | {"digest": digest([namespace, kernel["name"], kernel["text"]])[:8]})
     within = identifier(namespace, "the namespace")
-    text = _template("header").render(kernels=kernels, mark=MARK, namespace=within)
+    text = exported_template("header.hpp").render(kernels=kernels, mark=MARK, namespace=within)
     if not text.isascii() or "\\" in text or "??" in text:
         raise DatabaseError(
             "the header would hold characters that C++ reads differently", "export fewer kernels"

@@ -69,10 +69,9 @@ def load(
         return tuning
     if db is not None and bundle is None:
         heavy = importlib.import_module("tuner.winners.compiling")
-        operation: Operation = heavy.load_from_database(
-            kernel, db, gpu, policy=policy, dtypes=dtypes, options=options
-        )
-        return operation
+        contents = heavy.stored_contents(kernel, Path(db), gpu)
+        stored: Operation = heavy.compiled_on_use(contents, policy=policy, dtypes=dtypes, options=options)
+        return stored
     if bundle is None or db is not None or gpu:
         raise CallError(
             "load needs db=, a database" if bundle is None else "load takes a bundle alone",
