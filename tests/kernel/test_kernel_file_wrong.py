@@ -11,7 +11,7 @@ from tests.kernel_files import GOOD, MAP, refusal, write
 WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "expression that is none": ("x+0.50*(20-x)", "x +", ("options: op: expression: cannot parse",)),
     "expression with an unknown name": ("x+0.50*(20-x)", "x + z", ("unknown name 'z'", "x, y")),
-    "expression of nothing": ("x+0.50*(20-x)", "1", ("uses none of its names",)),
+    "expression of nothing": ("x+0.50*(20-x)", "1", ("uses none of x, y",)),
     "expression without names": ('of = ["x", "y"]', "of = []", ("of = []", "name the tensors")),
     "dtype as C calls it": ('"float32"', '"unsigned int"', ("did you mean uint32?",)),
     "expression of no tensor": ('of = ["x", "y"]', 'of = ["x", "y", "z"]', ("of names 'z'", "x, y")),

@@ -15,7 +15,7 @@ from tuner.database.database import Database
 from tuner.kernel.spec import KernelSpec
 from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
-from tuner.winners.manifest import CompiledConfiguration, manifest
+from tuner.winners.manifest import CompiledConfiguration, manifest_of, manifest_record
 from tuner.winners.portfolios import stored_portfolios
 from tuner.winners.records import CompiledLaunch
 
@@ -34,7 +34,9 @@ def bundle(kernel: KernelSpec, database: Path, folder: Path) -> None:
     ]
     (folder / "cubin").mkdir(parents=True, exist_ok=True)
     (folder / "cubin" / NAME).touch()
-    (folder / "manifest.json").write_text(canonical_json(manifest(contents, compiled, {90: NAME}, 13)))
+    (folder / "manifest.json").write_text(
+        canonical_json(manifest_record(manifest_of(contents, compiled, {90: NAME}, 13)))
+    )
 
 
 def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ from tuner.studies.portfolio_cover import cover
 from tuner.studies.portfolio_races import PortfolioRequest
 from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
-from tuner.winners.manifest import CompiledConfiguration, manifest
+from tuner.winners.manifest import CompiledConfiguration, manifest_of, manifest_record
 from tuner.winners.portfolios import (
     TIMED,
     Portfolio,
@@ -199,7 +199,9 @@ def stored(made: tuple[Path, Built]) -> tuple[list[Portfolio], bytes]:
         CompiledConfiguration({number: CompiledLaunch(name, name, "x") for number in item.launches}, None)
         for item in contents.configurations
     ]
-    return portfolios, canonical_json(manifest(contents, compiled, {90: name}, 13)).encode()
+    return portfolios, canonical_json(
+        manifest_record(manifest_of(contents, compiled, {90: name}, 13))
+    ).encode()
 
 
 def test_the_decision_is_for_sizes_between_those_that_were_measured(

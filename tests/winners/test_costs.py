@@ -12,7 +12,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Problem
 from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.winners.fitting import Cost, Summands, fit_factors
+from tuner.winners.fitting import Cost, fit_factors, summands_at
 
 GPU = ARCHITECTURES[90]
 GEMM = load_kernel("gemm")
@@ -25,7 +25,7 @@ def gemm(m: int, n: int, k: int) -> Problem:
 def test_factors_are_found_and_a_cost_is_the_time() -> None:
     one = Configuration.of("wgmma", GEMM.variants["wgmma"].defaults)
     problems = [gemm(2**i, 64 * j, 128 * j) for i in range(5, 13) for j in (3, 8, 21, 55)]
-    summands = np.concatenate([Summands(GEMM, GPU).at(problem, [one]) for problem in problems])
+    summands = np.concatenate([summands_at(GEMM, problem, GPU, [one]) for problem in problems])
     factors = np.asarray([2e-5, 1e-5, 0.0, 0.0, 3.0, 2500.0])
     times = summands @ factors
     found = fit_factors(summands, times, np.zeros(len(times)))

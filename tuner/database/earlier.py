@@ -188,16 +188,8 @@ class EarlierRuns(DatabaseFile):
 
     def intact(self, trials: Collection[KnownTrial]) -> list[KnownTrial]:
         """Return those trials whose rows are what was written."""
-        sound = self.intact_rows(trial.id for trial in trials)
-        return [trial for trial in trials if trial.id in sound]
-
-    def intact_rows(self, numbers: Iterable[int]) -> set[int]:
-        """Return the numbers of those rows of trials that are what was written."""
-        return {
-            number
-            for number in numbers
-            if any(cells.intact("trials", row) for row in self.rows_where("trials", "id = ?", number))
-        }
+        rows = ((trial, self.rows_where("trials", "id = ?", trial.id)) for trial in trials)
+        return [trial for trial, found in rows if any(cells.intact("trials", row) for row in found)]
 
 
 def distance(run: Run, other: Run) -> float:

@@ -14,6 +14,7 @@ from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.library_call import LibraryCall
 from tuner.expressions.parsing import parse_tree
 from tuner.kernel.functions import BaselineKind
+from tuner.kernel.headers import first_file
 from tuner.kernel.plan import settle_launch
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import CallSpec, KernelSpec
@@ -108,7 +109,7 @@ def parse_baseline(text: str) -> Baseline:
     """
     text = text.strip()
     if (match := _KERNEL_FILE.fullmatch(text)) is not None:
-        file, launch = _existing(match["file"]), match["launch"]
+        file, launch = existing(match["file"]), match["launch"]
         name = file.name
         if launch is None:
             launch, *more = launches_in(file)
@@ -121,7 +122,7 @@ def parse_baseline(text: str) -> Baseline:
         launch_spec(baseline)
         return baseline
     if (match := _PYTHON_FILE.fullmatch(text)) is not None:
-        file, function = _existing(match["file"]), match["function"]
+        file, function = existing(match["file"]), match["function"]
         if not function.isidentifier():
             raise UsageError(f"{text!r}: {function!r} is no function's name", FORMS)
         return Baseline(f"{file.name}:{function}", BaselineKind.PYTHON, function, file)
@@ -209,14 +210,15 @@ def source_of(baseline: Baseline, kernel: KernelSpec, problem: Problem, gpu: Gpu
     return render_launch(kernel, launch_spec(baseline), problem, gpu, Configuration("", ()))
 
 
-def _existing(name: str) -> Path:
-    path = Path(name).expanduser()
-    try:
-        if path.is_file():
-            return path.resolve()
-    except (OSError, ValueError):  # too long for a file's name, or with a zero byte
-        pass
-    raise UsageError(f"no file {name}", FORMS)
+def existing(name: str, remedy: str = FORMS) -> Path:
+    """Return the path of a file that the command line names.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if (path := first_file([Path(name).expanduser()])) is None:
+        raise UsageError(f"no file {name}", remedy)
+    return path
 
 
 def launches_in(file: Path) -> list[str]:

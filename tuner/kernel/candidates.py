@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.core.errors import KernelError, UsageError, suggestion
-from tuner.kernel.baselines import Baseline, checked_launch, launches_in, parse_baseline
+from tuner.kernel.baselines import Baseline, checked_launch, existing, launches_in, parse_baseline
 from tuner.kernel.functions import BaselineKind, PythonFunction
 from tuner.kernel.headers import read_source
 from tuner.kernel.load import find_kernel, variants_of
@@ -23,6 +23,7 @@ from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 CANDIDATE = "candidate"
 """Name of the variant, and of a Python file's function where none is named."""
 SUFFIXES = (".cu", ".cubin", ".py", ".toml")
+FILES = f"give one that ends in {', '.join(SUFFIXES)}"
 
 
 def candidate_kernel(task: KernelSpec, text: str) -> KernelSpec:
@@ -40,9 +41,10 @@ def candidate_kernel(task: KernelSpec, text: str) -> KernelSpec:
         path = find_kernel(text)
         return replace(variants_of(path, task), candidate=str(path))
     if path.suffix == ".py":
-        return _called(task, PythonFunction(_existing(path), _function_in(path)))
+        file = existing(text, FILES)
+        return _called(task, PythonFunction(file, _function_in(file)))
     if path.suffix in (".cu", ".cubin"):
-        file = _existing(path)
+        file = existing(text, FILES)
         named = [
             Baseline(file.name, BaselineKind.LAUNCH, " ".join(one.split()), file) for one in launches_in(file)
         ]
@@ -75,16 +77,10 @@ def _computed_by(
     )  # fmt: skip
 
 
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise UsageError(f"no file {path}", f"give one that ends in {', '.join(SUFFIXES)}")
-    return path.resolve()
-
-
 def _function_in(path: Path) -> str:
     """Return the name of a Python file's function: ``candidate``, ``ModelNew``, or the only one; nothing is run."""
     try:
-        tree = ast.parse(read_source(_existing(path)))
+        tree = ast.parse(read_source(path))
     except (SyntaxError, ValueError, RecursionError) as error:
         raise KernelError(f"{path.name} is no Python: {error}") from None
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

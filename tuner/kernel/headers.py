@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -40,7 +41,7 @@ def own_headers(sources: Iterable[str], folders: Sequence[Path], *, templates: b
             name = quoted or angled
             pattern = _FILLED_IN.sub("*", name)
             fitting = _fitting(pattern, searched) if templates and pattern != name else [name]
-            for path in (_first_file(one, searched) for one in fitting):
+            for path in (_readable(one, searched) for one in fitting):
                 if path is not None and path not in headers:
                     headers.add(path)
                     pending.append((read_source(path), (path.parent, *folders)))
@@ -67,7 +68,7 @@ def with_own_headers(text: str, folders: Sequence[Path], file: str) -> str:
             if at := _LINE.match(line):
                 number, name = int(at[1]) - 1, at[2]
             include = _INCLUDE.match(line)
-            path = _first_file(include[1] or include[2], searched) if include else None
+            path = _readable(include[1] or include[2], searched) if include else None
             if path is not None:
                 inner = "" if path in done else read_source(path)
                 done.add(path)
@@ -98,13 +99,22 @@ def _fitting(pattern: str, folders: Sequence[Path]) -> list[str]:
         return []
 
 
-def _first_file(name: str, folders: Sequence[Path]) -> Path | None:
+def _readable(name: str, folders: Sequence[Path]) -> Path | None:
     for folder in folders if name else ():
         try:
             if (path := folder / name).is_file() and os.access(path, os.R_OK):
                 return path.resolve()
         except (OSError, ValueError):  # too long for a file's name, or with a zero byte
             continue
+    return None
+
+
+def first_file(paths: Iterable[Path]) -> Path | None:
+    """Return the first of some paths that is a file's, resolved; None where none is, as of too long a name."""
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError):  # too long, or with a zero byte
+            if path.is_file():
+                return path.resolve()
     return None
 
 

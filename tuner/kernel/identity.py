@@ -24,7 +24,7 @@ from tuner.core.model import Run, Trial, digest
 from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
-from tuner.kernel.headers import own_headers, read_source
+from tuner.kernel.headers import first_file, own_headers, read_source
 from tuner.kernel.options import options_of, written_options
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
@@ -389,10 +389,6 @@ def template_texts(folder: Path, template: Path, read: Callable[[Path], str] = r
 
 def _included(folder: Path, template: Path, tag: str) -> list[Path]:
     names = ["".join(quoted) for quoted in _LITERAL.findall(tag)]
-    files = [_first_file([folder / name, paths.templates() / name]) for name in names]
+    files = [first_file([folder / name, paths.templates() / name]) for name in names]
     named = [path for path in files if path is not None]
     return named if named and len(named) == len(files) else [*named, *sorted(template.parent.glob("*.j2"))]
-
-
-def _first_file(named: Iterable[Path]) -> Path | None:
-    return next((path for path in named if path.is_file()), None)

@@ -9,7 +9,8 @@ from typing import Any
 
 from tuner.core.errors import ExpressionError
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.kernel.spec import InitialSpec, KernelSpec, evaluated
+from tuner.expressions.arithmetic import Expression
+from tuner.kernel.spec import InitialSpec, KernelSpec
 from tuner.kernel.variant_spec import VariantSpec, first_unmet, index_of
 
 MAX_INITIAL = 10
@@ -77,9 +78,10 @@ def _in_order(spec: InitialSpec, variant: VariantSpec, names: Mapping[str, Any])
     by_cost: list[tuple[Any, dict[str, Any]]] = []
     for chosen in itertools.product(*lists.values()):
         picked = dict(zip(lists, chosen, strict=True))
-        values, defined = dict(variant.defaults), dict(names)
+        values: dict[str, Any] = dict(variant.defaults)
+        defined = dict(names)
         for name, given in spec.parameters.items():
-            value = picked[name] if isinstance(given, tuple) else evaluated(given, defined)
+            value = given.evaluate(defined) if isinstance(given, Expression) else picked.get(name, given)
             defined[name] = values[name] = value
         cost = spec.minimize.evaluate({**names, **values}) if spec.minimize is not None else 0
         by_cost.append((cost, values))

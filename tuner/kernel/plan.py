@@ -11,6 +11,7 @@ from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.given import require_fitting
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, first_unmet
+from tuner.runtime.entries import ScratchEntry
 from tuner.runtime.launches import Buffer, Launch, Plan
 from tuner.runtime.plans import PlanMaker
 
@@ -38,17 +39,10 @@ def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Con
     Raises:
         UnlaunchableError: a grid, block or amount of shared memory is beyond the GPU's limits.
     """
-    maker = PlanMaker(
-        {**kernel.environment(problem, gpu), **configuration.values},
-        kernel.tensors.values(),
-        kernel.scalars.values(),
-        kernel.variants[configuration.variant].scratch,
-        dtypes=problem.dtypes,
-        problem=problem,
-    )
+    variant = kernel.variants[configuration.variant]
+    maker = _maker(kernel, problem, gpu, configuration.values, variant.scratch)
     _, _ = maker.scratch, maker.scalars  # what is wrong with them is said first
     require_fitting(maker.tensors, kernel.file.name)
-    variant = kernel.variants[configuration.variant]
     if variant.call is not None:
         return Plan((), ())
     return replace(maker.plan(variant.launches), state=variant.state)
@@ -58,7 +52,8 @@ def reference_launch(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Launch |
     """Return the launch of the CUDA reference; None if the kernel has none."""
     spec = kernel.reference.cuda
     values = reference_configuration(kernel).values
-    return None if spec is None else _maker(kernel, problem, gpu, REFERENCE_BUFFERS, values).launch(spec)
+    maker = _maker(kernel, problem, gpu, values, suffixes=REFERENCE_BUFFERS)
+    return None if spec is None else maker.launch(spec)
 
 
 def reference_configuration(kernel: KernelSpec) -> Configuration:
@@ -79,13 +74,15 @@ def _maker(
     kernel: KernelSpec,
     problem: Problem,
     gpu: Gpu,
-    suffixes: Sequence[str] = ("",),
     parameters: Mapping[str, Value] = {},
+    scratch: Sequence[ScratchEntry] = (),
+    suffixes: Sequence[str] = ("",),
 ) -> PlanMaker:
     return PlanMaker(
         {**kernel.environment(problem, gpu), **parameters},
         kernel.tensors.values(),
         kernel.scalars.values(),
+        scratch,
         dtypes=problem.dtypes,
         problem=problem,
         suffixes=suffixes,

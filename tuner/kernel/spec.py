@@ -195,23 +195,9 @@ class KernelSpec:
         if name not in self.elements:
             return _member(value, values, f"value of option {name}", self.name)  # type: ignore[no-any-return]
         try:
-            return self.element(name, str(value))
+            return element_text(str(value), self.elements[name])
         except ExpressionError as error:
             raise UsageError(f"option {name} of {self.name}: {error.problem}", error.remedy) from None
-
-    def element(self, name: str, text: str) -> str:
-        """Return the canonical text of an option that is an element expression.
-
-        Raises:
-            ExpressionError: the text is no element expression, uses a name that is not allowed, or no name at all.
-        """
-        allowed = self.elements[name]
-        expression = parse_element(text, allowed)
-        if not expression.names:
-            raise ExpressionError(
-                f"{expression.text!r} uses none of {', '.join(allowed)}", "an element expression needs one"
-            )
-        return expression.text
 
     def launches(self, problem: Problem, gpu: Gpu, configuration: Configuration) -> tuple[LaunchSpec, ...]:
         """Return those launches of a variant that a problem has, each once, in the file's order.
@@ -329,6 +315,20 @@ class KernelSpec:
         )
 
 
+def element_text(text: str, allowed: tuple[str, ...]) -> str:
+    """Return the canonical text of an element expression.
+
+    Raises:
+        ExpressionError: it is none, uses a name that is not allowed, or no name at all.
+    """
+    expression = parse_element(text, allowed)
+    if not expression.names:
+        raise ExpressionError(
+            f"{expression.text!r} uses none of {', '.join(allowed)}", "an element expression needs one"
+        )
+    return expression.text
+
+
 def _member(value: Any, choices: Iterable[Any], what: str, kernel: str) -> Any:
     """Return a value that is one of the choices; anything else is a usage error."""
     choices = list(choices)
@@ -352,12 +352,3 @@ class InitialSpec:
     doc: str = ""
     file: str = ""
     """Name of the file that it stands in."""
-
-
-def evaluated(given: Value | Expression, names: Mapping[str, Any]) -> Any:
-    """Return what a parameter is set to.
-
-    Raises:
-        ExpressionError: the expression has no value here.
-    """
-    return given.evaluate(names) if isinstance(given, Expression) else given

@@ -19,7 +19,7 @@ from tuner.kernel.default import default_configuration
 from tuner.kernel.initial import settle
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
-from tuner.winners.fitting import Floats, Summands, fit_factors
+from tuner.winners.fitting import Floats, fit_factors, summands_at
 from tuner.winners.portfolios import Timings, kind_of
 
 EXPECTED = 8
@@ -53,7 +53,7 @@ class Costs:
     """
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu) -> None:
-        self._summands = Summands(kernel, gpu)
+        self._kernel, self._gpu = kernel, gpu
         self._rows: dict[tuple[Configuration, str], Floats] = {}
         """Summands of costs, by configuration and problem."""
         self._factors: dict[str, Floats] = {}
@@ -104,7 +104,7 @@ class Costs:
             if (one, key) not in self._rows:
                 new.setdefault(one.variant, []).append(one)
         for ones in new.values():
-            rows = self._summands.at(problem, ones)
+            rows = summands_at(self._kernel, problem, self._gpu, ones)
             self._rows |= {(one, key): row for one, row in zip(ones, rows, strict=True)}
         return [self._rows[one, key] for one in configurations]
 

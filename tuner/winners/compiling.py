@@ -35,7 +35,7 @@ from tuner.runtime.operation import Operation
 from tuner.winners.bundle import bundle_files
 from tuner.winners.contents import Contents, contents_of
 from tuner.winners.current import Kernels, choose_winners, kernel_filters, named_kernel
-from tuner.winners.manifest import PROBE_ENTRY, CompiledConfiguration, manifest, manifest_of
+from tuner.winners.manifest import PROBE_ENTRY, CompiledConfiguration, manifest_of, manifest_record
 from tuner.winners.portfolios import portfolios_of
 from tuner.winners.records import BundledConfiguration, CompiledLaunch
 
@@ -119,7 +119,8 @@ def bundled(
     """
     version = nvrtc_version()
     compiled = compile_contents(contents, pool, observer, slices=slices)
-    written = manifest(contents, compiled.configurations, compiled.probes, int(version.partition(".")[0]))
+    major = int(version.partition(".")[0])
+    written = manifest_record(manifest_of(contents, compiled.configurations, compiled.probes, major))
     for line in compiled.failures:
         say(f"left out: {line}")
     if not written["winners"] and "portfolios" not in written:

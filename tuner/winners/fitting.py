@@ -181,26 +181,17 @@ def fit_factors(summands: Floats, times: Floats, slowdowns: Floats, prior: Float
     return unscaled
 
 
-class Summands:
-    """The summands of a kernel's variants on a GPU, each with a constant 1 behind those of the file.
-
-    Args:
-        kernel, gpu: whose and where.
-    """
-
-    def __init__(self, kernel: KernelSpec, gpu: Gpu) -> None:
-        self._kernel, self._gpu = kernel, gpu
-
-    def at(self, problem: Problem, configurations: Sequence[Configuration]) -> Floats:
-        """Return the summands of configurations of one variant at a problem, by configuration and summand."""
-        variant = configurations[0].variant
-        expressions = self._kernel.costs.get(variant, ())
-        names = dict(self._kernel.environment(problem, self._gpu))
-        for name in configurations[0].values:
-            names[name] = value_array([one.values[name] for one in configurations])
-        columns = [np.ones(len(configurations))]
-        columns[:0] = [np.broadcast_to(one.numbers(names), len(configurations)) for one in expressions]
-        return np.maximum(np.nan_to_num(np.stack(columns, axis=1), nan=1.0), 0.0)
+def summands_at(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configurations: Sequence[Configuration]
+) -> Floats:
+    """Return the summands of configurations of one variant, by configuration and summand, and a constant 1 behind."""
+    names = dict(kernel.environment(problem, gpu))
+    for name in configurations[0].values:
+        names[name] = value_array([one.values[name] for one in configurations])
+    expressions = kernel.costs.get(configurations[0].variant, ())
+    columns = [np.broadcast_to(one.numbers(names), len(configurations)) for one in expressions]
+    columns.append(np.ones(len(configurations)))
+    return np.asarray(np.maximum(np.nan_to_num(np.stack(columns, axis=1), nan=1.0), 0.0))
 
 
 class Cost:

@@ -138,14 +138,8 @@ def _portfolio(
     )
 
 
-def manifest(
-    contents: Contents,
-    compiled: Sequence[CompiledConfiguration | None],
-    probes: Mapping[int, str],
-    nvrtc_major: int,
-) -> Record:
-    """Return the manifest as JSON; arguments and errors as of :func:`manifest_of`."""
-    made = manifest_of(contents, compiled, probes, nvrtc_major)
+def manifest_record(made: Manifest) -> Record:
+    """Return a manifest as JSON."""
     return {"format": FORMAT, "version": 1 if _as_before(made) else VERSION, **json_of(made)}
 
 

@@ -22,7 +22,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.winners.current import Kernels, misfit
-from tuner.winners.fitting import Cost, Fit, Floats, Ints, Summands, fit, fit_factors
+from tuner.winners.fitting import Cost, Fit, Floats, Ints, fit, fit_factors, summands_at
 
 
 @dataclass(frozen=True)
@@ -248,12 +248,12 @@ def _costs(
     best_ns: Floats,
 ) -> list[Cost]:
     """Return the costs of members: factors of their variant first, then their own."""
-    summands, times = Summands(kernel, gpu), best_ns[:, None] * np.exp2(slowdowns)
+    times = best_ns[:, None] * np.exp2(slowdowns)
     costs: dict[int, Cost] = {}
     for variant in dict.fromkeys(one.variant for one, _ in members):
         columns = [number for number, (one, _) in enumerate(members) if one.variant == variant]
         own = [members[number][0] for number in columns]
-        every = np.stack([summands.at(problem, own) for problem in problems])
+        every = np.stack([summands_at(kernel, problem, gpu, own) for problem in problems])
         timed = np.isfinite(slowdowns[:, columns])
         shared = fit_factors(every[timed], times[:, columns][timed], slowdowns[:, columns][timed])
         for at, number in enumerate(columns):

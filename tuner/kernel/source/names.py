@@ -117,7 +117,7 @@ class SourceNames:
 
     def text(self, text: str) -> str:
         """Return an expression with the names that the file has."""
-        return _with_words(text, self.renamed)
+        return re.sub(r"[A-Za-z_]\w*", lambda word: self.renamed.get(word[0], word[0]), text)
 
     def free(self, *names: str) -> str:
         """Return the first name that nothing has."""
@@ -392,7 +392,3 @@ class SourceNames:
         if not any(one.type.pointers for one in self.kernel.parameters):
             problem = f"{where}: {name} takes no array, so it has no result to compare"
             raise KernelError(problem, "let it write into an array that it is given")
-
-
-def _with_words(text: str, others: Mapping[str, str]) -> str:
-    return re.sub(r"[A-Za-z_]\w*", lambda word: others.get(word[0], word[0]), text)

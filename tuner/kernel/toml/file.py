@@ -13,7 +13,8 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.errors import KernelError
 from tuner.core.reading import read_at_most
-from tuner.kernel.toml.table import Table, exists
+from tuner.kernel.headers import first_file
+from tuner.kernel.toml.table import Table
 
 MAX_FILE_BYTES = 1 << 20
 MAX_KEY_PARTS = 20
@@ -142,15 +143,12 @@ def _launches(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _beside(path: Path, name: str, key: str, example: str) -> Path:
     """Return the file that a kernel's file names, beside it or among the tuner's own."""
-    candidates = [folder / name for folder in (path.parent, paths.search_spaces())]
     if not name.endswith(".toml"):
         raise KernelError(f"{path.name}: {key} = {name!r} is no TOML file", f"write {example}")
-    for candidate in candidates:
-        if exists(candidate) and candidate.is_file():
-            return candidate.resolve()
-    raise KernelError(
-        f"{path.name}: {key} = {name!r}: no such file", f"put it beside {path.name}, or correct the name"
-    )
+    if (file := first_file(folder / name for folder in (path.parent, paths.search_spaces()))) is None:
+        remedy = f"put it beside {path.name}, or correct the name"
+        raise KernelError(f"{path.name}: {key} = {name!r}: no such file", remedy)
+    return file
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.spec import InitialSpec, StepSpec
 from tuner.kernel.toml.file import KernelFile
-from tuner.kernel.toml.problem import element_text
+from tuner.kernel.toml.problem import element
 from tuner.kernel.toml.table import (
     Names,
     Table,
@@ -245,7 +245,7 @@ def _narrowed(table: Table, name: str, given: Any, variant: VariantSpec) -> tupl
 def _option(table: Table, name: str, given: Any, names: Names) -> Value:
     table.require(name, names.options, f"options sets {name!r}")
     if name in names.elements:
-        return element_text(table, f"options.{name}", given, names.elements[name])
+        return element(table, f"options.{name}", given, names.elements[name])
     table.require(given, names.options[name], f"options.{name} = {given!r}")
     value: Value = given
     return value

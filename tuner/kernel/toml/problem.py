@@ -14,7 +14,7 @@ from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import Expression, whole_number
 from tuner.expressions.library_call import LibraryCall
 from tuner.kernel.contents import INITS
-from tuner.kernel.spec import CallSpec, ReferenceSpec
+from tuner.kernel.spec import CallSpec, ReferenceSpec, element_text
 from tuner.kernel.toml.reference import read_reference, reference_terms
 from tuner.kernel.toml.table import (
     RESERVED,
@@ -146,21 +146,18 @@ def _options(problem: Table) -> tuple[dict[str, tuple[Value, ...]], dict[str, tu
             if identifier(inner, item) in elementwise.FUNCTIONS:
                 inner.fail(f"of names the function {item!r}", "rename the tensor")
         elements[name] = inner.done(tuple(of))
-        options[name] = (element_text(inner, "expression", text, elements[name]),)
+        options[name] = (element(inner, "expression", text, elements[name]),)
     return options, elements
 
 
-def element_text(table: Table, key: str, text: object, of: tuple[str, ...]) -> str:
+def element(table: Table, key: str, text: object, of: tuple[str, ...]) -> str:
     """Return the canonical text of an element expression that uses at least one of some names."""
     if not isinstance(text, str):
         table.fail(f"{key} = {text!r} is not text", "write an element expression in quotes")
     try:
-        element = elementwise.ElementExpression(text, of)
+        return element_text(text, of)
     except ExpressionError as error:
         table.fail(f"{key}: {error.problem}", error.remedy)
-    if not element.names:
-        table.fail(f"{key} = {text!r} uses none of its names", f"use at least one of {', '.join(of)}")
-    return element.text
 
 
 def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[str, Value]:
@@ -174,7 +171,7 @@ def _preset(problem: Table, preset: str, given: object, names: Names) -> dict[st
             values[name] = _size(problem, what, value)
             continue
         if name in names.elements:
-            element_text(problem, what, value, names.elements[name])
+            element(problem, what, value, names.elements[name])
         elif name in names.options or name in names.dtypes:
             choices = names.options[name] if name in names.options else names.dtypes[name]
             problem.require(

@@ -19,6 +19,7 @@ from tuner.core.model import Value
 from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
 from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.functions import PythonFunction
+from tuner.kernel.headers import first_file
 from tuner.kernel.variant_spec import RESOURCE_NAMES, own_first
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import DEVICE_LIMITS
@@ -394,7 +395,6 @@ def named_function(table: Table, key: str, text: str, folder: Path) -> PythonFun
 
 def plain_file(table: Table, what: str, file: str, folder: Path) -> Path:
     """Return the path of a file that is there; no pipe and no device, whose reading would not end."""
-    path = folder / file
-    if not (exists(path) and path.is_file()):
+    if (path := first_file([folder / file])) is None:
         table.fail(f"{what}: no file {file}", f"paths start at {folder}")
-    return path.resolve()
+    return path

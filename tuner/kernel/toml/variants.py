@@ -11,6 +11,7 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.errors import suggestion
 from tuner.expressions.arithmetic import Expression
+from tuner.kernel.headers import first_file
 from tuner.kernel.options import check_names, check_template, read_options
 from tuner.kernel.toml.table import (
     RESERVED,
@@ -20,7 +21,6 @@ from tuner.kernel.toml.table import (
     choice,
     condition,
     dtype,
-    exists,
     expression,
     expressions,
     identifier,
@@ -341,12 +341,10 @@ def _map(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentEntry
 
 def _template(table: Table, folder: Path) -> Path:
     name = table.get("template", str)
-    candidates: list[Path] = [start / name for start in (folder, paths.templates())]
-    template = next((path for path in candidates if exists(path) and path.is_file()), None)
-    if template is None:
+    if (template := first_file(start / name for start in (folder, paths.templates()))) is None:
         file = table.where.partition(":")[0]
         table.fail(f"template {name!r} does not exist", f"put it beside {file}, or correct the name")
-    return template.resolve()
+    return template
 
 
 def named_variant(table: Table, variants: Mapping[str, VariantSpec]) -> VariantSpec:

@@ -26,6 +26,8 @@ LONGEST = 60
 """Characters of a name in a figure; longer ones are cut."""
 
 
+MOST_TICKS = 7
+"""Of an axis, about."""
 MOST = 2**53
 """The largest whole number up to which a script tells all of them apart."""
 
@@ -76,13 +78,12 @@ def figure(*traces: Any, x: str = "", y: str = "", **layout: Any) -> go.Figure:
     return drawn.update_xaxes(title_text=x).update_yaxes(title_text=y)
 
 
-def logarithmic(values: Sequence[float], *, above: bool = False, most: int = 7) -> dict[str, Any]:
+def logarithmic(values: Sequence[float], *, above: bool = False) -> dict[str, Any]:
     """Return a logarithmic axis over values with round ticks: Plotly's own reads 2 and 5 where it means 20 and 50.
 
     Args:
         values: positive; the axis has some room beside them.
         above: whether it has more room above them.
-        most: ticks, about.
     """
     low, high = math.log10(min(values)), math.log10(max(values))
     room = max(0.04 * (high - low), 0.004)
@@ -91,14 +92,14 @@ def logarithmic(values: Sequence[float], *, above: bool = False, most: int = 7) 
         powers = range(math.floor(ends[0]), math.ceil(ends[1]) + 1)
         ticks = [digit * 10.0**power for power in powers for digit in digits]
         ticks = [tick for tick in ticks if ends[0] <= math.log10(tick) <= ends[1]]
-        if len(ticks) <= most:
+        if len(ticks) <= MOST_TICKS:
             break
     if len(ticks) < 3:  # so short an axis that Plotly's are as round
         return {"type": "log", "range": ends}
     return {
         "type": "log",
         "range": ends,
-        "tickvals": ticks[:: max(1, len(ticks) // most)],
+        "tickvals": ticks[:: max(1, len(ticks) // MOST_TICKS)],
         "tickformat": "~g",
     }
 
