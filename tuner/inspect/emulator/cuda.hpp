@@ -230,19 +230,27 @@ inline void publish_to_bulk() {}
 
 // -- reduce
 
-unsigned int draw(unsigned int* tickets, unsigned int last);
-unsigned long long look(const unsigned long long* box);
-void put(unsigned long long* box, unsigned long long what);
-void arrive_in_cluster();
-void wait_for_cluster();
-void send_to_first_block(float number, float* place, const void* barrier);
+// What others write meanwhile shows: the thread gives way first.
+template <typename Word>
+Word acquire_word(const Word* word) {
+    __nanosleep(0);
+    return *word;
+}
+inline unsigned int draw(unsigned int* tickets, unsigned int last) { return atomicInc(tickets, last); }
+inline unsigned long long look(const unsigned long long* box) { return acquire_word(box); }
+inline void put(unsigned long long* box, unsigned long long what) { atomicExch(box, what); }
+void arrive_in_cluster_of(unsigned int blocks);  // as many as are in the grid along x, or a part of them
+void wait_in_cluster_of(unsigned int blocks);
+void store_in_block(float* place, unsigned int number, float what, const void* barrier = nullptr);
+inline void arrive_in_cluster() { arrive_in_cluster_of(gridDim.x); }
+inline void wait_for_cluster() { wait_in_cluster_of(gridDim.x); }
+inline void send_to_first_block(float number, float* place, const void* barrier) {
+    store_in_block(place, 0, number, barrier);
+}
 inline void wait_for_senders(const void* barrier) { wait_barrier(barrier, 0); }
 
 // -- rows/rows, softmax
 
-void arrive_in_cluster_of(unsigned int blocks);
-void wait_in_cluster_of(unsigned int blocks);
-void store_in_block(float* place, unsigned int number, float what);
 template <int BLOCKS>
 void begin_in_cluster() {
     arrive_in_cluster_of(BLOCKS);
@@ -270,10 +278,9 @@ template <int ID, int THREADS>
 void sync_group() {
     emulator::sync_group(ID, THREADS);
 }
-unsigned int take(unsigned int* word);
+inline unsigned int take(unsigned int* word) { return atomicAdd(word, 1u); }
 inline void add_release(unsigned int* word) { take(word); }
 inline unsigned int add_acquire_release(unsigned int* word) { return take(word); }
-unsigned int acquire_word(const unsigned int* word);
 inline float load_l2(const float* address) { return *address; }
 
 struct Floats {
@@ -287,7 +294,12 @@ inline Floats load_l2_vector(const float* address, bool is) {
     return is ? emulator::bits_as<Floats>(*reinterpret_cast<const uint4*>(address)) : Floats{};
 }
 inline float as_factor(float x) { return __uint_as_float((__float_as_uint(x) + 0x1000u) & ~0x1fffu); }
-void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]);
+void multiply_16x8x16(float (&sums)[4], const float (&a)[8], const float (&b)[4]);
+// Of tf32: a lane's second term of a row or column lies four behind its first; other terms are zero.
+inline void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
+    const auto number = __uint_as_float;
+    multiply_16x8x16(sums, {number(a[0]), number(a[2]), number(a[1]), number(a[3])}, {number(b[0]), number(b[1])});
+}
 
 // -- gemm
 
@@ -301,7 +313,6 @@ inline void wait_for_grid(unsigned int* counter, unsigned int parts) {
 }
 void load_matrices(unsigned int (&words)[4], const void* row);
 void load_matrices_transposed(unsigned int (&words)[4], const void* row);
-void multiply_16x8x16(float (&sums)[4], const float (&a)[8], const float (&b)[4]);
 template <typename T>
 void multiply_16x8x16(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
     const auto number = [](const unsigned int* pairs, int i) {

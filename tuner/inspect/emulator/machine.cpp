@@ -12,7 +12,7 @@
 // may be why a result is wrong.
 //
 // A kernel's shared variables are its library's thread-local segment, which is exchanged whenever another block goes on.
-// The whole grid is one cluster, unless the kernel says how many blocks along x are one.
+// How many blocks along x are a cluster, the kernel says.
 #include "cuda.hpp"
 
 #include <dlfcn.h>
@@ -125,8 +125,7 @@ struct Thread {
     bool done = false;
     bool holds = false;  // what it has said at a barrier that counts
     unsigned int waits_for = 0;  // the lanes of its warp that it meets: itself and others
-    long long arrived_at = -1;  // generation of the cluster's barrier at which this thread arrived
-    long long arrived_in = -1;   // likewise, of a cluster that is a part of the grid
+    long long arrived_in = -1;  // generation of the cluster's barrier at which this thread arrived
     Access latest{};
     Groups copies, stores;
     unsigned int accesses = 0;   // since it has gone on
@@ -147,9 +146,9 @@ static Thread* current;
 static jmp_buf scheduler;
 static void (*body)(void** arguments);
 static void** body_arguments;
-static Meeting cluster;
+static Meeting whole_grid;
 static bool cooperative = false;  // whether the grid may meet
-static std::map<unsigned int, Meeting> clusters;  // by number, where they are parts of the grid
+static std::map<unsigned int, Meeting> clusters;  // by number
 static std::mt19937 random_bits;
 static long long happened;  // counts what others may have waited for
 static unsigned int patience;      // accesses of a thread before it is looked whether it repeats itself
@@ -371,10 +370,7 @@ static void end_thread() {
             let_lanes_meet(lane);
         }
     }
-    if (current->arrived_at == cluster.generation) {
-        --cluster.waiting;  // who ends has arrived at all later barriers, so this one is not counted twice
-    }
-    leave(cluster);
+    leave(whole_grid);
     if (!current->stores.empty()) {
         fail("a thread has ended before its bulk stores have read shared memory");
     }
@@ -619,7 +615,7 @@ extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned
     seen->base = reinterpret_cast<unsigned long>(library.dli_fbase);
     seen->section = reinterpret_cast<unsigned long>(section[0] - BESIDE);
     seen->dynamic = reinterpret_cast<unsigned long>(dynamic[0]);
-    cluster = {static_cast<int>(blocks * block->x * block->y * block->z)};
+    whole_grid = {static_cast<int>(blocks * block->x * block->y * block->z)};
     clusters.clear();
     fault = nullptr;
     patience = LONG;
@@ -722,7 +718,7 @@ void emulator::sync_group(int number, unsigned int threads) {
 void emulator::sync_grid() {
     if (!cooperative) stop("grid.sync() needs cooperative = true in the launch");
     waits_at(__builtin_return_address(0));
-    meet(cluster);
+    meet(whole_grid);
 }
 
 void emulator::show(const void* mine, std::size_t bytes, unsigned int mask) {
@@ -785,37 +781,6 @@ void bulk_store(void* global, const void* shared, unsigned int bytes, unsigned l
     current->stores.open.push_back(start_copy([=] { std::memcpy(global, shared, bytes); }));
 }
 
-unsigned int draw(unsigned int* tickets, unsigned int last) {
-    give_way();
-    ++happened;
-    const unsigned int ticket = *tickets;
-    *tickets = ticket >= last ? 0 : ticket + 1;
-    give_way();
-    return ticket;
-}
-
-unsigned long long look(const unsigned long long* box) {
-    give_way();
-    return *box;
-}
-
-void put(unsigned long long* box, unsigned long long what) {
-    give_way();
-    ++happened;
-    *box = what;
-}
-
-void arrive_in_cluster() {
-    current->arrived_at = cluster.generation;
-    arrive(cluster);
-}
-
-void wait_for_cluster() {
-    while (cluster.generation == current->arrived_at) {
-        give_way();
-    }
-}
-
 // Where another block has the variable at `place`.
 static unsigned char* in_block(unsigned int number, const void* place, Block*& there) {
     const auto found =
@@ -827,12 +792,6 @@ static unsigned char* in_block(unsigned int number, const void* place, Block*& t
     there = found->get();
     std::fill_n(there->set.begin() + offset, sizeof(float), 1);
     return (there == loaded ? section[0] : there->shared.data()) + offset;
-}
-
-void send_to_first_block(float number, float* place, const void* barrier) {
-    Block* to;
-    std::memcpy(in_block(0, place, to), &number, sizeof(number));
-    count(barrier_at(to, barrier), 0, -static_cast<long long>(sizeof(number)));
 }
 
 void arrive_in_cluster_of(unsigned int blocks) {
@@ -850,36 +809,13 @@ void wait_in_cluster_of(unsigned int blocks) {
     }
 }
 
-void store_in_block(float* place, unsigned int number, float what) {
+void store_in_block(float* place, unsigned int number, float what, const void* barrier) {
     Block* to;
     std::memcpy(in_block(number, place, to), &what, sizeof(what));
     ++happened;
-}
-
-unsigned int take(unsigned int* word) { return atomicAdd(word, 1); }
-
-unsigned int acquire_word(const unsigned int* word) {
-    give_way();
-    return *word;
-}
-
-struct Fragments {
-    unsigned int a[4], b[2];
-};
-
-void multiply_16x8x8(float (&sums)[4], const unsigned int (&a)[4], const unsigned int (&b)[2]) {
-    const Fragments mine = {{a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-    show(&mine, sizeof(mine));
-    const auto fragments = [](int lane) { return static_cast<const Fragments*>(seen(lane)); };
-    const int lane = static_cast<int>(emulator::lane());
-    for (int i = 0; i < 4; ++i) {
-        for (int term = 0; term < 8; ++term) {
-            const Fragments* row = fragments(lane / 4 * 4 + term % 4);
-            const Fragments* column = fragments((lane % 4 * 2 + i % 2) * 4 + term % 4);
-            sums[i] += __uint_as_float(row->a[i / 2 + term / 4 * 2]) * __uint_as_float(column->b[term / 4]);
-        }
+    if (barrier != nullptr) {
+        count(barrier_at(to, barrier), 0, -static_cast<long long>(sizeof(what)));
     }
-    __syncwarp();
 }
 
 // The four matrices' rows, each by the lane that names it; `element` of a matrix's eight rows to a lane's word.
@@ -913,23 +849,23 @@ void load_matrices_transposed(unsigned int (&words)[4], const void* row) {
     read_matrices(words, row, [lane](auto rows, int i) { return rows[lane % 4 * 2 + i][lane / 4]; });
 }
 
-struct WideFragments {
+struct Fragments {
     float a[8], b[4];
 };
 
 void multiply_16x8x16(float (&sums)[4], const float (&a)[8], const float (&b)[4]) {
-    WideFragments mine;
+    Fragments mine;
     std::copy(a, a + 8, mine.a);
     std::copy(b, b + 4, mine.b);
     show(&mine, sizeof(mine));
-    const auto fragments = [](int lane) { return static_cast<const WideFragments*>(seen(lane)); };
+    const auto fragments = [](int lane) { return static_cast<const Fragments*>(seen(lane)); };
     const int lane = static_cast<int>(emulator::lane());
     for (int i = 0; i < 4; ++i) {
         for (int term = 0; term < 16; ++term) {
             // A lane has two neighbouring terms of the first eight, and two of the others.
             const int holder = term % 8 / 2, part = term % 2;
-            const WideFragments* row = fragments(lane / 4 * 4 + holder);
-            const WideFragments* column = fragments((lane % 4 * 2 + i % 2) * 4 + holder);
+            const Fragments* row = fragments(lane / 4 * 4 + holder);
+            const Fragments* column = fragments((lane % 4 * 2 + i % 2) * 4 + holder);
             sums[i] += row->a[term / 8 * 4 + i / 2 * 2 + part] * column->b[term / 8 * 2 + part];
         }
     }
