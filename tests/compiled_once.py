@@ -29,7 +29,7 @@ import msgspec
 
 from tuner.children import nvrtc
 from tuner.core import paths
-from tuner.inspect.emulator import host
+from tuner.inspect.emulator import building, host
 from tuner.inspect.tools.nvidia import NVDISASM, ToolMissingError, find
 from tuner.kernel import templates
 from tuner.kernel.headers import own_headers
@@ -40,8 +40,8 @@ if KEPT.stat().st_uid != os.getuid():
     raise RuntimeError(f"{KEPT} belongs to another user: TMPDIR names another place")
 UNREAD_S = 7 * 86400.0
 
-_compile_source, _compile, COMPILER = nvrtc.compile_source, host._compile, host.COMPILER
-_machine = host.machine
+_compile_source, _compile, COMPILER = nvrtc.compile_source, building.compile_cpp, building.COMPILER
+_machine = building.machine
 
 
 def delete_unread() -> None:
@@ -92,7 +92,7 @@ exec cat "$kept"
 
 @functools.cache
 def machine() -> Path:
-    """Return what :func:`tuner.inspect.emulator.host.machine` does, by the path for all checkouts."""
+    """Return what :func:`tuner.inspect.emulator.building.machine` does, by the path for all checkouts."""
     return _machine().resolve()
 
 
@@ -145,7 +145,7 @@ def ptx(source: str, entry: str, arch: str) -> str:
 def compile_kernel(*words: object) -> None:
     """Compile as the emulator does; the library of a kernel is kept."""
     texts = list(map(str, words))
-    if texts[: len(host.LINKED)] != list(host.LINKED) or host.COMPILER != COMPILER:
+    if texts[: len(building.LINKED)] != list(building.LINKED) or building.COMPILER != COMPILER:
         _compile(*words)
         return
     output = Path(texts[texts.index("-o") + 1])
@@ -164,7 +164,7 @@ def compile_kernel(*words: object) -> None:
         return output.read_bytes()
 
     # The machine's folder is named by the compiler's version, its options, and its headers; the library names it.
-    key = _key(str(host.machine()), *map(str, sorted(read.items())), *parts)
+    key = _key(str(machine()), *map(str, sorted(read.items())), *parts)
     library = _kept(key, compiled)
     output.unlink(missing_ok=True)  # one that is loaded stays as it is
     output.write_bytes(library)
@@ -210,7 +210,7 @@ def _read(file: Path, folders: list[Path], read: dict[str, str]) -> None:
     name = file.name
     read[name] = file.read_text()
     for included in re.findall(r'^ *# *include "([^"]+)"', read[name], re.MULTILINE):
-        if included not in read and not (host.machine() / included).is_file():
+        if included not in read and not (machine() / included).is_file():
             _read(next((path for each in folders if (path := each / included).is_file()), folders[0] / included),
                   folders, read)  # fmt: skip
 
@@ -254,4 +254,4 @@ _templates: dict[str, types.CodeType] = {}
 
 templates._Sandbox.compile = compile_template  # type: ignore[method-assign]
 nvrtc.compile_source = compile_source
-host._compile, host.machine = compile_kernel, machine
+host.compile_cpp, host.machine = compile_kernel, machine

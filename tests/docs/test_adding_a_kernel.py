@@ -20,7 +20,8 @@ from tuner.expressions import array
 from tuner.expressions.arithmetic import FUNCTION_NAMES, operations, uses
 from tuner.expressions.elementwise import MAX_EXPONENT, MAX_LENGTH, MAX_OPERATIONS
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_magnitude
-from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.contents import INITS
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.given import Given

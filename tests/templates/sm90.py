@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from tests.on_host import apart, rendered_apart
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
-from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule, compile_object
-from tuner.inspect.emulator.host import machine as emulator_folder
+from tuner.inspect.emulator.building import UNSEEN, compile_cpp
+from tuner.inspect.emulator.building import machine as emulator_folder
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
 from tuner.kernel.reference import numpy_of
@@ -39,7 +40,8 @@ def machine() -> Path:
     files = [HERE / name for name in ("sm90.hpp", "sm90_state.hpp", "sm90.cpp")]
     kept = emulator_folder() / f"sm90-{digest([file.read_text() for file in files])}.o"
     if not kept.is_file():
-        compile_object(files[-1], new := kept.with_name(f"{kept.name}-{os.getpid()}"))
+        new = kept.with_name(f"{kept.name}-{os.getpid()}")
+        compile_cpp("-c", UNSEEN, f"-I{emulator_folder()}", "-o", new, files[-1])
         new.rename(kept)
     return kept
 

@@ -16,7 +16,8 @@ from tests.on_host import HostConfiguration
 from tests.templates.machine_code import gpu
 from tests.templates.sources import draw
 from tuner.core.model import Configuration, Problem, Value
-from tuner.inspect.emulator.host import COMPILER, HostArray, KernelFault, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, KernelFault, Schedule
 from tuner.inspect.emulator.source import code_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import scalars_of, tensors_of

@@ -14,7 +14,8 @@ from tests.on_host import HostConfiguration
 from tests.templates.sm90 import HOPPER, Emulated, chosen
 from tests.templates.test_sm90_kernel import few_sms
 from tuner.core.model import Configuration, Problem, Value
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule, launch_arguments
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule, launch_arguments
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, reference_launch, tensors_of
 from tuner.kernel.reference import Expected, disagreement, numpy_of, settle_reference

@@ -15,7 +15,8 @@ from tests.on_host import HostConfiguration
 from tests.templates.mean_matvec import KERNEL, LAYOUTS, mean_share, problem
 from tests.templates.sources import broken
 from tuner.core.model import Configuration
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.render import render_launch
 from tuner.kernel.roofline import ARCHITECTURES

@@ -11,7 +11,8 @@ import pytest
 from tests.on_host import HostConfiguration
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem
-from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.render import render

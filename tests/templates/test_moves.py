@@ -14,7 +14,8 @@ from tests.on_host import HostConfiguration
 from tests.templates.machine_code import STG, gpu, moves
 from tests.templates.sources import compiled
 from tuner.core.model import Configuration, Value
-from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import numpy_of

@@ -9,7 +9,8 @@ import pytest
 
 from tests.templates.sm90 import HOPPER, Emulated, chosen, problem
 from tuner.core.model import Value
-from tuner.inspect.emulator.host import COMPILER, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import Schedule
 
 SMALL: dict[str, Value] = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1}
 INTERLEAVED: dict[str, Value] = {"k_order": "interleaved"}

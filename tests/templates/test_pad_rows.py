@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tuner.core.model import Configuration, Problem
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render

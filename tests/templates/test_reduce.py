@@ -20,7 +20,8 @@ from tests.templates.machine_code import gpu as limits_of
 from tests.templates.sources import GENERATIONS, draw
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, KernelFault, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch
 from tuner.kernel.reference import norm_allowance, settle_reference, tolerance

@@ -15,7 +15,8 @@ from tests.on_host import HostConfiguration
 from tests.templates.machine_code import gpu
 from tests.templates.sources import GENERATIONS, compiled, draw
 from tuner.core.model import Configuration
-from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.load import load_kernel
 
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")

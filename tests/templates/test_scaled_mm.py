@@ -13,7 +13,8 @@ from tests.templates.sm90 import HOPPER, Emulated
 from tests.templates.test_wgmma import SERIALISED
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem, Value
-from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, tensors_of
 from tuner.kernel.reference import numpy_of, settle_reference, tolerance

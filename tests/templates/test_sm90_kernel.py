@@ -11,7 +11,8 @@ import pytest
 
 from tests.templates.sm90 import HOPPER, Emulated, chosen, problem, slices_of_c
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.inspect.emulator.host import COMPILER, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import Schedule
 from tuner.kernel.load import load_kernel
 
 OVERLAPPED: dict[str, Value] = {"epilogue": "overlapped", "store_buffers": 1, "block_k": 64}

@@ -13,7 +13,8 @@ import pytest
 
 from tests.templates.sm90 import GEMM, HOPPER, plain_source, problem, tensor_maps, together
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule
 from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.runtime.launches import TensorMap
 

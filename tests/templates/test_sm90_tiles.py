@@ -10,7 +10,8 @@ import pytest
 
 from tests.templates.sm90 import chosen, plain_source, problem, together
 from tuner.core.model import Value
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 

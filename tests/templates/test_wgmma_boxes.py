@@ -12,7 +12,8 @@ import pytest
 
 from tests.templates.sources import pieces
 from tuner.core.model import Configuration, Problem
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.roofline import ARCHITECTURES

@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands import said_by
 from tests.inspect.check.cpu_run import GPU, CpuChild, cpu_run
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\

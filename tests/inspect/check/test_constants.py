@@ -9,7 +9,7 @@ import pytest
 from tests.inspect.check.cpu_run import CpuChild, cpu_run
 from tests.inspect.check.planted import findings
 from tuner.core.errors import KernelError
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 

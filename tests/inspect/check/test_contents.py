@@ -10,7 +10,7 @@ import pytest
 from tests.inspect.check.cpu_run import CpuChild, cpu_run
 from tests.inspect.check.planted import findings
 from tuner.inspect.check.host_worker import HostResult
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\

@@ -8,7 +8,7 @@ import pytest
 
 from tests.inspect.check.cpu_run import CpuChild
 from tests.inspect.check.test_accesses import said
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\

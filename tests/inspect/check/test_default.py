@@ -11,7 +11,7 @@ from tests.inspect.check.planted import findings
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
 from tuner.inspect.check.host_worker import HostResult
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 from tuner.kernel.load import read_kernel
 from tuner.kernel.reference import settle_reference
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.commands import said_by
 from tuner.core.errors import KernelError
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.roofline import ARCHITECTURES

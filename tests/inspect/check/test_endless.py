@@ -14,7 +14,8 @@ from tuner.core.processes import ChildDied
 from tuner.inspect.check import host_worker
 from tuner.inspect.check.host_children import HostChildren, Run
 from tuner.inspect.check.host_worker import HostRequest, HostResult
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, KernelFault, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 

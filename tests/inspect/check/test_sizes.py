@@ -9,7 +9,7 @@ import pytest
 
 from tests.commands import said_by
 from tests.inspect.check.planted import findings
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 
 pytestmark = [
     pytest.mark.usefixtures("forked_children"),

@@ -12,7 +12,7 @@ import pytest
 
 from tests.commands import said_by
 from tests.inspect.check.planted import PLANTED, findings
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 from tuner.runtime.dtypes import DTYPES
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")

@@ -10,8 +10,9 @@ import pytest
 
 from tests.commands import said_by
 from tests.inspect.check.planted import Fault, finds, planted, with_variants
-from tuner.inspect.emulator import host
-from tuner.inspect.emulator.host import COMPILER, HostArray, HostKernel, NotForHost, Schedule, machine
+from tuner.inspect.emulator import building
+from tuner.inspect.emulator.building import COMPILER, NotForHost, machine
+from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -167,7 +168,7 @@ def test_a_compiler_that_is_killed_has_a_second_try(tmp_path: Path, monkeypatch:
     compiler, mark = tmp_path / "g++", tmp_path / "tried"
     compiler.write_text(f"#!/bin/sh\nif mkdir '{mark}'; then kill -9 $$; fi\nexec '{COMPILER}' \"$@\"\n")
     compiler.chmod(0o755)
-    monkeypatch.setattr(host, "COMPILER", str(compiler))
+    monkeypatch.setattr(building, "COMPILER", str(compiler))
     HostKernel('extern "C" __global__ void one(float* x) { x[0] = 1; }', "one", tmp_path / "right")
     assert mark.is_dir()
     compiler.write_text("#!/bin/sh\nexit 3\n")
@@ -181,7 +182,7 @@ def test_without_a_compiler_that_works_the_rest_is_checked(
     def full() -> Path:
         raise NotForHost("k.cpp:1: fatal error:\n  No space left on device")
 
-    monkeypatch.setattr(host, "machine", full)
+    monkeypatch.setattr(building, "machine", full)
     said = said_by(capsys, "check", str(planted(tmp_path)), "--configurations", "1", "--cc", "80", "-j", "1")
     assert said.code == 0, said.out + said.err
     assert "nothing was run on the CPU: k.cpp:1: fatal error: No space left on device\n" in said.err

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import said_by
-from tuner.inspect.emulator.host import COMPILER
+from tuner.inspect.emulator.building import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\

@@ -19,7 +19,7 @@ from tuner.core.observer import Observer
 from tuner.core.processes import Child, ChildDied
 from tuner.inspect.check.host_worker import CPU_S, HOST_RUNS, HostRequest, HostResult
 from tuner.inspect.check.toml_lines import Key
-from tuner.inspect.emulator import host
+from tuner.inspect.emulator import building
 from tuner.report.tables import counted
 
 DEADLINE_S = 180.0
@@ -208,11 +208,11 @@ def _heard(child: HostChild, run: Run) -> Outcome:
 
 def unavailable() -> str:
     """Return why kernels cannot run on the CPU here; empty where they can."""
-    if host.COMPILER is None:
+    if building.COMPILER is None:
         return "there is no g++"
     try:
-        host.machine()  # or each child would build it
-    except (host.NotForHost, OSError) as error:  # the disk is full, perhaps
+        building.machine()  # or each child would build it
+    except (building.NotForHost, OSError) as error:  # the disk is full, perhaps
         return " ".join(str(error).split())[:300]
     return ""
 

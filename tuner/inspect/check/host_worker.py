@@ -21,11 +21,11 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.processes import ParentPipe, limit_memory
 from tuner.inspect.check.host_data import UNWRITTEN, HostData, difference
 from tuner.inspect.emulator.accesses import Pattern, Told
+from tuner.inspect.emulator.building import NotForHost
 from tuner.inspect.emulator.host import (
     HostArray,
     HostKernel,
     KernelFault,
-    NotForHost,
     Schedule,
     in_structs,
     launch_arguments,

@@ -35,18 +35,6 @@ class _Seen(ctypes.Structure):
 
 NOWHERE, DYNAMIC, STATIC = -3, -2, -1
 """Instead of an array's number, as in ``machine.cpp``: dynamic and static shared memory."""
-ACCESS = np.dtype(
-    [
-        ("at", "u8"),
-        ("line", "u8"),
-        ("thread", "u4"),
-        ("array", "i2"),
-        ("bytes", "u2"),
-        ("kind", "u4"),
-        ("", "u4"),
-    ]
-)
-"""The same as NumPy has it."""
 ATOMIC = 2
 """From this kind on accesses are atomic."""
 LANES, SECTOR = 32, 32
@@ -96,7 +84,7 @@ class Told:
     def __init__(self, rows: Sequence[Row], symbols: Symbols, shared_bytes: int, most: int = 0) -> None:
         self.rows, self.symbols = rows, symbols
         self._shared_bytes = shared_bytes
-        self._accesses = np.zeros(most, ACCESS)
+        self._accesses = np.zeros(most, np.dtype(Access))
         self._table = np.array(
             [(row.start, *row.reach, row.nbytes, row.set) for row in rows], np.uint64
         )  # read by the machine

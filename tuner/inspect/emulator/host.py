@@ -8,18 +8,10 @@ such as a missing fence.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import ctypes
-import functools
 import itertools
 import mmap
-import os
 import re
-import shutil
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,10 +22,8 @@ import numpy.typing as npt
 
 from tuner.children.cubin import function_name
 from tuner.children.headers import header_folders, hosts_of_cuda, included
-from tuner.core import paths
-from tuner.core.files import make_private, refusal
-from tuner.core.model import digest
 from tuner.inspect.emulator.accesses import Row, Told
+from tuner.inspect.emulator.building import LINKED, NotForHost, compile_cpp, machine
 from tuner.inspect.emulator.source import BESIDE, arch_of, dynamic_names, for_host, macros, shared_places
 from tuner.inspect.emulator.symbols import RENDERED, Lasting, Symbols
 from tuner.kernel.contents import encoded, from_bits, in_memory
@@ -41,37 +31,14 @@ from tuner.runtime.expressions import round_up
 from tuner.runtime.launches import Launch
 from tuner.runtime.structs import leaves, stored
 
-PLAIN = ("math_constants.h",)
-"""Headers of CUDA that a compiler of the host takes as they are."""
-FILES = ("cuda.hpp", "intrinsics.hpp", "machine.cpp", "include")
-COMPILER = shutil.which("g++")
-STALE_S = 86400.0
-_REFUSED = re.compile(r":\d+: (?:fatal )?[Ee]rror: ")
-FLAGS = (
-    *("-std=c++17", "-Og", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
-    *(
-        "-fsanitize=alignment,thread",
-        "-fsanitize-undefined-trap-on-error",
-        "-fno-extern-tls-init",
-        "-g1",
-        "-gdwarf-4",
-    ),
-)
-UNSEEN = "-fno-sanitize=thread"
-"""For what is no kernel: its accesses are not looked at."""
-LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")
-"""Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46. What a kernel does not call
-is not compiled: gemm's takes 100 ms instead of 160, with -Og instead of -O1, which runs as fast."""
+PLAIN = "math_constants.h"
+"""A header of CUDA that a compiler of the host takes as it is."""
 _LIBCUXX = "cuda/std/"
 _NOT_FOUND = re.compile(r"undefined symbol: (\w+)")
 
 
 class KernelFault(Exception):  # noqa: N818 - what a kernel did, not a fault of the tuner
     """A kernel did what it may not, or waits for ever."""
-
-
-class NotForHost(Exception):  # noqa: N818 - a verdict on a source
-    """A source that g++ does not compile: it needs more of CUDA than the emulator has."""
 
 
 @dataclass(frozen=True)
@@ -209,24 +176,23 @@ class HostKernel:
             f'extern "C" EMULATOR_SEEN void body(void** arguments) {{ emulator::call({entry}, arguments); }}\n'
         )
         folder.mkdir(parents=True, exist_ok=True)
-        file, library = folder / "kernel.cpp", folder / "kernel.so"
-        of_std = [name for name in names if name.startswith(_LIBCUXX)]
-        for name in (*hosts_of_cuda(source, include), *of_std):
-            given = folder / "empty" / name
-            given.parent.mkdir(parents=True, exist_ok=True)
-            text_of = (
-                f"#include <{name.removeprefix(_LIBCUXX)}>\nnamespace cuda {{ namespace std = ::std; }}\n"
-            )
-            given.write_text(text_of if name in of_std else "")
-        for name, of in ((name, of) for of in header_folders() for name in PLAIN if (of / name).is_file()):
-            (folder / "empty").mkdir(exist_ok=True)
-            (folder / "empty" / name).write_bytes((of / name).read_bytes())
-        folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", folder / "empty")]
+        file, library, headers = folder / "kernel.cpp", folder / "kernel.so", folder / "headers"
+        given = dict.fromkeys(hosts_of_cuda(source, include), "")
+        for name in (name for name in names if name.startswith(_LIBCUXX)):
+            own = name.removeprefix(_LIBCUXX)
+            given[name] = f"#include <{own}>\nnamespace cuda {{ namespace std = ::std; }}\n"
+        for of in header_folders():
+            if (plain := of / PLAIN).is_file():
+                given[PLAIN] = plain.read_text()
+        for name, text_of in given.items():
+            (headers / name).parent.mkdir(parents=True, exist_ok=True)
+            (headers / name).write_text(text_of)
+        folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", headers)]
         words = [*LINKED, *folders, "-o", library, file, *objects]
         dynamic = dynamic_names(source)
         while True:
             file.write_text(text + shared_places(dynamic))
-            _compile(*words, machine() / "behind.o", machine() / "machine.so", "-lgcc")
+            compile_cpp(*words, machine() / "behind.o", machine() / "machine.so", "-lgcc")
             try:
                 self._library = ctypes.CDLL(str(library))
                 break
@@ -323,78 +289,3 @@ def launch_arguments(launch: Launch, memory: Mapping[str, HostArray]) -> list[Ho
 def in_structs(launch: Launch, memory: Mapping[str, HostArray]) -> list[HostArray]:
     """Return the arrays whose addresses are in structs that a launch passes."""
     return [memory[leaf.name] for leaf in leaves(launch.arguments) if leaf.kind == "buffer"]
-
-
-def compile_object(source: Path, to: Path) -> Path:
-    """Compile C++ that begins with ``cuda.hpp``, to be linked with kernels, and return ``to``."""
-    _compile("-c", UNSEEN, f"-I{machine()}", "-o", to, source)
-    return to
-
-
-def _compile(*words: object) -> None:
-    """Compile; a compiler that fails without naming an error, killed for want of memory perhaps, has a second try.
-
-    Raises:
-        NotForHost: it does not compile.
-    """
-    for _ in range(2):
-        done = subprocess.run(
-            [str(COMPILER), *FLAGS, *map(str, words)], capture_output=True, text=True, check=False
-        )
-        if not done.returncode:
-            return
-        if _REFUSED.search(done.stderr):
-            break
-    raise NotForHost(done.stderr[:4000] or f"{COMPILER} ended with status {done.returncode}")
-
-
-@functools.cache
-def machine() -> Path:
-    """Return where the part that is the same for all kernels is compiled: in the cache, or if that cannot be, for now.
-
-    It takes four seconds, which is longer than any kernel does.
-    """
-    version = subprocess.run([str(COMPILER), "--version"], capture_output=True, text=True, check=False).stdout
-    folder = Path(__file__).parent
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and ".py" not in path.suffix]
-    kept = paths.emulator() / digest([version, *FLAGS, *LINKED, *(path.read_text() for path in files)])
-    if not refusal(kept.parent):
-        if (kept / "machine.so").is_file():
-            with contextlib.suppress(OSError):
-                os.utime(
-                    kept
-                )  # what is used is not stale: another version would delete it from under its users
-            return kept
-        with contextlib.suppress(OSError):  # a full or read-only disk
-            return _build_and_keep(kept)
-    folder = Path(tempfile.mkdtemp(prefix="emulator-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return _build_machine(folder)
-
-
-def _build_and_keep(kept: Path) -> Path:
-    """Build it whole or not at all, and delete what is a day old: of other versions, or half built."""
-    make_private(kept.parent.parent, kept.parent)
-    for other in kept.parent.iterdir():
-        if time.time() - other.stat().st_mtime > STALE_S:
-            shutil.rmtree(other, ignore_errors=True)
-    built = _build_machine(Path(tempfile.mkdtemp(prefix="new-", dir=kept.parent)))
-    try:
-        return built.rename(kept)
-    except OSError:  # another process was faster
-        shutil.rmtree(built)
-        return kept
-
-
-def _build_machine(folder: Path) -> Path:
-    for name in FILES:
-        source = Path(__file__).parent / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name)
-        else:
-            shutil.copy(source, folder)
-    (folder / "behind.cpp").write_text(BESIDE)
-    _compile("-c", "-o", folder / "behind.o", folder / "behind.cpp")
-    _compile("-x", "c++-header", "-o", folder / "cuda.hpp.gch", folder / "cuda.hpp")
-    _compile("-shared", UNSEEN, "-O2", "-o", folder / "machine.so", folder / "machine.cpp", "-ldl")
-    return folder
