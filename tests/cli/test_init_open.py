@@ -218,6 +218,18 @@ OPEN = {
         void run(float* y, int m) { k<<<m, 64>>>(y); }""",
         ['grid = ["1"]  # TODO: blocks'],
     ),
+    "an array without an index that shows": (
+        f"""__global__ void k(const int* list, const float* x, float* y, int n) {{ {BOUND} y[i] = x[i]; }}""",
+        [
+            'list = { shape = ["n"], dtype = "int32" }  # TODO: the shape\n',
+            'x = { shape = ["n"], dtype = "float32" }\n',
+        ],
+    ),
+    "what an index has of its own block is no size, and no number of threads beyond 1024": (
+        """__global__ void k(float* x) { const int first = blockIdx.x * 4096 + threadIdx.x;
+            for (int k = 0; k < 16; ++k) x[first + 256 * k] *= 2; }""",
+        ['grid = ["ceil_div(n, 4096)"]\n', 'block = ["block_size"]  # TODO: threads of a block'],
+    ),
 }
 
 

@@ -19,6 +19,7 @@ __global__ void product(const float* a, const float* b, float* c, int n) {
     const int row = blockIdx.y * 16 * TILE + threadIdx.y, column = blockIdx.x * 16 + threadIdx.x;
     for (int k = 0; k < n; k += DEPTH) {
         for (int d = 0; d < DEPTH; ++d) rows[threadIdx.y][d] = a[row * n + k + d];
+        for (int d = 0; d < DEPTH; ++d) columns[d][threadIdx.x] = b[(k + d) * n + column];
     }
     if (row < n && column < n) c[row * n + column] = rows[0][0];
 }

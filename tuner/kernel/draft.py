@@ -34,6 +34,11 @@ class Given:
     gap: bool = False
 
 
+def plain(given: Any) -> Any:
+    """Return a value, without the comment that it may have."""
+    return given.value if isinstance(given, Given) else given
+
+
 @dataclass(frozen=True)
 class TensorDraft:
     """A tensor: shape as expressions, a dtype or role of one, and what it is to the kernel."""
@@ -121,7 +126,7 @@ class Draft:
             yield f"# {line}".rstrip()
         if self.head:
             yield ""
-        reference = self.reference.value if isinstance(self.reference, Given) else self.reference
+        reference = plain(self.reference)
         if isinstance(reference, str):
             yield from _line("reference", self.reference)
             yield ""
@@ -184,10 +189,8 @@ def _nested(name: str, values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _line(name: str, given: Any, *, quoted: bool = False) -> Iterator[str]:
-    value, note, gap = (
-        (given.value, given.note, given.gap) if isinstance(given, Given) else (given, "", False)
-    )
-    line = f"{name if quoted else key(name)} = {toml_value(value)}"
+    line = f"{name if quoted else key(name)} = {toml_value(given)}"
+    note, gap = (given.note, given.gap) if isinstance(given, Given) else ("", False)
     comment = " ".join(f"{GAP + ': ' if gap else ''}{note}".split())
     if not comment:
         yield line

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner.core.errors import TunerError
 from tuner.expressions.arithmetic import parse
-from tuner.kernel.draft import Given, TensorDraft
+from tuner.kernel.draft import TensorDraft, plain
 from tuner.kernel.source.expressions import python_text, sum_of, sum_text
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SourceNames
@@ -65,7 +65,7 @@ def _more(own: str, allocated: str, names: SourceNames) -> float:
 
     0 where that is at most some padding at either, or more at one and less at the other.
     """
-    sizes = {name: one.value if isinstance(one, Given) else one for name, one in names.sizes.items()}
+    sizes = {name: plain(one) for name, one in names.sizes.items()}
     sizes |= {name: one.value[0] for name, one in names.options.items()}
     drawn = {name: 48 * (2 * number + 1) for number, name in enumerate(sizes)}
     drawn |= dict.fromkeys(names.found, 16) | {"sm_count": 132}

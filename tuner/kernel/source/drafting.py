@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.kernel.draft import GAP, Draft, Given, TensorDraft
+from tuner.kernel.draft import GAP, Draft, Given, LaunchDraft, ParameterDraft, TensorDraft, plain
 from tuner.kernel.source.allocated import with_allocations
-from tuner.kernel.source.declarations import KernelSignature, Source, Symbol
+from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import sum_of
 from tuner.kernel.source.extents import limits, of_one_block, row_lengths, threads_kept, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
@@ -50,9 +50,52 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
     Raises:
         KernelError: a parameter has a type that no launch can pass.
     """
-    undefined = undefined_names(source.text, kernel.name)
-    names = SourceNames(source, kernel, file, undefined)
-    use = CodeUse(source, kernel, names.of_problem)
+    names = SourceNames(source, kernel, file, undefined_names(source.text, kernel.name))
+    _tell_apart(names)
+    use = _use_of(names)
+    read = Tensors(names, use)
+    tensors = read.all()
+    read.constraints |= limits(names, use)
+    guess = LaunchGuess(names, use, tensors)
+    constant = _constant_memory(names)
+    filled = {
+        name: (names.named(name.rpartition("::")[2]), one)
+        for name, one in constant.items()
+        if one is not None
+    }
+    launch = replace(guess.draft(), constants={name: tensor for name, (tensor, _) in filled.items()})
+    tensors = with_allocations(names, guess, tensors)
+    _settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints])
+    _limit_sizes(names, tensors, launch)
+    parameters, of_block = _parameters(names, use, guess, plain(launch.block))
+    constraints = read.constraints | guess.constraints | of_block
+    written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
+    used = re.findall(r"\w+", str([tensors, launch, constraints, names.scalars]))
+    sizes = {name: one for name, one in names.sizes.items() if name in used}
+    of_macros = {name: one for name, one in names.options.items() if isinstance(one.value[0], int)}
+    return Draft(
+        name=names.named(kernel.short_name),
+        sizes=sizes | {name: replace(one, value=one.value[0]) for name, one in of_macros.items()},
+        tensors=tensors | dict(filled.values()),
+        launches=[launch],
+        parameters=parameters,
+        constraints=constraints,
+        dtypes={
+            role: Given(of, "the type that you use", gap=True) if role in names.unsure else of
+            for role, of in (names.dtypes or {names.role(*tensors): [written[0].dtype]}).items()
+        },
+        options={name: one for name, one in names.options.items() if name not in of_macros},
+        scalars=names.scalars,
+        head=_notes(names, [name for name in constant if name not in filled]),
+        reference=Given(
+            "default", 'outputs are compared with those of the default; better: { numpy = "..." }'
+        ),
+    )
+
+
+def _tell_apart(names: SourceNames) -> None:
+    """Tell sizes, other numbers and parameters apart by what the code does with them; names alone were not enough."""
+    use = CodeUse(names.source, names.kernel, names.of_problem)
     of_grid = names.of_grid
     for one in names.numbers:
         is_step = one.name in names.looped and not use.is_extent(one.name)
@@ -63,47 +106,53 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
     for name in list(names.options):
         if (choice := _chosen(use, name)) is not False and is_name(name):
             names.make_parameter(name, certain=choice is True)
-    found = set(names.found) - set(names.renamed.values())
-    for name in (one for one in found if not is_choice(one)):
-        if (choice := _chosen(use, name)) is False or (
-            choice is None and (names.found[name] is None or is_size(name))
-        ):
+    for name in names.found.keys() - set(names.renamed.values()):
+        choice = is_choice(name) or _chosen(use, name)
+        if choice is False or (choice is None and (names.found[name] is None or is_size(name))):
             names.doubtful.add(name)
     for name in sorted(names.doubtful):
         if (names.found[name] or 0) >= LEAST_SIZE and re.search(rf"[<>]=? ?\(?{name}\b", use.code):
             names.make_size(name)
-    use = CodeUse(source, kernel, names.of_problem)
+
+
+def _use_of(names: SourceNames) -> CodeUse:
+    """Return what the code does, with what its strides and the indices that it does not compare stand for."""
+    use = CodeUse(names.source, names.kernel, names.of_problem)
     if lengths := row_lengths(names, use):
-        use = CodeUse(source, kernel, names.of_problem, {}, lengths)
-    launched = LaunchGuess(names, use, {}).elements()
-    if extents := launched | of_one_block(names, use) or unbounded(names, use):
-        use = CodeUse(source, kernel, names.of_problem, extents, lengths)
-    read = Tensors(names, use)
-    tensors = read.all()
-    read.constraints |= limits(names, use)
-    guess = LaunchGuess(names, use, tensors)
-    filled = {one.name: tensor for one in _empty(names) if (tensor := _constant(names, one)) is not None}
-    constants = {name: names.named(name.rpartition("::")[2]) for name in filled}
-    launch = replace(guess.draft(), constants=constants)
-    tensors = with_allocations(names, guess, tensors)
-    _settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints])
-    grid = launch.grid.value if isinstance(launch.grid, Given) else launch.grid
-    for axis, text in enumerate(grid):
+        use = CodeUse(names.source, names.kernel, names.of_problem, {}, lengths)
+    extents = LaunchGuess(names, use, {}).elements() | of_one_block(names, use) or unbounded(names, use)
+    return CodeUse(names.source, names.kernel, names.of_problem, extents, lengths) if extents else use
+
+
+def _limit_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], launch: LaunchDraft) -> None:
+    """Set smaller defaults for sizes that are blocks along an axis, are kept in shared memory, or are exponents."""
+    for axis, text in enumerate(plain(launch.grid)):
         large = {name for name in re.findall(r"\w+", text) if isinstance(names.sizes.get(name), str)}
         if axis or len(large) > 1:
             usual = DEFAULT_SIZES.get(len(large), 64) if len(large) > 1 else MOST_BLOCKS
             names.sizes |= dict.fromkeys(large, usual)
-    shared = launch.shared_bytes if isinstance(launch.shared_bytes, str) else ""
     by_default = {name for name, one in names.sizes.items() if one in (*DEFAULT_SIZES.values(), PRODUCT_SIZE)}
+    shared = launch.shared_bytes if isinstance(launch.shared_bytes, str) else ""
     kept = names.sizes.keys() & re.findall(r"\w+", shared)
     names.sizes |= dict.fromkeys(by_default & kept, SHARED_SIZE if len(kept) == 1 else UNSEEN)
-    names.sizes |= dict.fromkeys(
-        by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", str(tensors))), EXPONENT
-    )
-    block = launch.block.value if isinstance(launch.block, Given) else launch.block
-    several = sum(one != "1" for one in block) > 1
-    axes = guess.blocks if several else dict.fromkeys(guess.blocks, "")
-    axes = {name: "xy" if list(block).count(name) > 1 else axis for name, axis in axes.items()}
+    exponents = by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", str(tensors)))
+    names.sizes |= dict.fromkeys(exponents, EXPONENT)
+
+
+def _parameters(
+    names: SourceNames, use: CodeUse, guess: LaunchGuess, block: Sequence[str]
+) -> tuple[dict[str, ParameterDraft], dict[str, str]]:
+    """Return the parameters, and what a block limits, with defaults that are within it.
+
+    Args:
+        names: what the source's names become.
+        use: what the code does.
+        guess: the launch.
+        block: its threads.
+    """
+    counts = [one for one in block if one != "1"]
+    axes = guess.blocks if len(counts) > 1 else dict.fromkeys(guess.blocks, "")
+    axes = {name: "xy" if block.count(name) > 1 else axis for name, axis in axes.items()}
     tiles = re.findall(r"\btiled_partition ?< ?(\w+)", use.code)  # of cooperative groups: lanes
     kinds = dict.fromkeys(tiles, "lanes_per_tile") | dict.fromkeys(names.switches, "use_it")
     parameters = {
@@ -113,10 +162,9 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
     for name in names.doubtful - set(axes):
         note = "a choice of the kernel, or a number of the problem?"
         parameters[name] = replace(parameters[name], note=note, gap=True)
-    counts = [one for one in block if one != "1"]
     threads = " * ".join(f"({one})" if re.search(r"\W", one) and len(counts) > 1 else one for one in counts)
-    most = names.number(kernel.launch_bounds[0]) if kernel.launch_bounds else None
-    constraints = read.constraints | guess.constraints
+    bounds = names.kernel.launch_bounds
+    most, constraints = names.number(bounds[0]) if bounds else None, dict[str, str]()
     if most is not None and re.search(r"[A-Za-z]", threads):
         constraints["__launch_bounds__ of the kernel"] = f"{threads} <= {most}"
     elif len(re.findall(r"[A-Za-z_]\w*", threads)) > 1:
@@ -131,55 +179,33 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
             usual = min(int(parameters[one].default or most_fitting), most_fitting)
             parameters[one] = replace(parameters[one], values=sorted({*values, most_fitting}), default=usual)
     reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024, shared)
-    written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
-    used = re.findall(r"\w+", str([tensors, launch, constraints, names.scalars]))
-    sizes = {name: one for name, one in names.sizes.items() if name in used}
-    of_macros = {name: one for name, one in names.options.items() if isinstance(one.value[0], int)}
-    return Draft(
-        name=names.named(kernel.short_name),
-        sizes=sizes | {name: replace(one, value=one.value[0]) for name, one in of_macros.items()},
-        tensors=tensors | {constants[name]: tensor for name, tensor in filled.items()},
-        launches=[launch],
-        parameters=parameters,
-        constraints=constraints,
-        dtypes={
-            role: Given(of, "the type that you use", gap=True) if role in names.unsure else of
-            for role, of in (names.dtypes or {names.role(*tensors): [written[0].dtype]}).items()
-        },
-        options={name: one for name, one in names.options.items() if name not in of_macros},
-        scalars=names.scalars,
-        head=_notes(names, filled),
-        reference=Given(
-            "default", 'outputs are compared with those of the default; better: { numpy = "..." }'
-        ),
-    )
+    return parameters, constraints
 
 
-def _empty(names: SourceNames) -> list[Symbol]:
-    """Return the constant memory that the code uses and does not fill."""
+def _constant_memory(names: SourceNames) -> dict[str, TensorDraft | None]:
+    """Return the constant memory that the code uses and does not fill, with the tensor that fills it.
+
+    None where its size is not known, or nothing can be that.
+    """
     _, reached = names.source.reached(names.kernel.name)
-    symbols = (one for one in names.source.symbols if one.constant and not one.initialised)
-    return [one for one in symbols if one.name.rpartition("::")[2] in reached]
+    found: dict[str, TensorDraft | None] = {}
+    for symbol in names.source.symbols:
+        short = symbol.name.rpartition("::")[2]
+        if not symbol.constant or symbol.initialised or short not in reached:
+            continue
+        extents = [names.number(extent) for extent in symbol.extents]
+        kind = replace(symbol.type, pointers=1)
+        words, passed = names.of_words(kind), names.as_passed(kind)
+        found[symbol.name] = None
+        if (dtype := names.dtype(passed)) is not None and None not in extents and is_name(short):
+            shape = [*map(str, extents), *([str(passed.lanes)] if passed.lanes > 1 else [])]
+            note = f"fills the __constant__ memory{f': {WORDS} {kind.base}' if words else ''}"
+            found[symbol.name] = TensorDraft(shape or ["1"], dtype, note=note, gap=words)
+    return found
 
 
-def _constant(names: SourceNames, symbol: Symbol) -> TensorDraft | None:
-    """Return the tensor that fills constant memory; None where its size is not known, or nothing can be that."""
-    extents = [names.number(extent) for extent in symbol.extents]
-    kind = replace(symbol.type, pointers=1)
-    words, passed = names.of_words(kind), names.as_passed(kind)
-    if (
-        (dtype := names.dtype(passed)) is None
-        or None in extents
-        or not is_name(symbol.name.rpartition("::")[2])
-    ):
-        return None
-    shape = [*map(str, extents), *([str(passed.lanes)] if passed.lanes > 1 else [])]
-    note = f"fills the __constant__ memory{f': {WORDS} {kind.base}' if words else ''}"
-    return TensorDraft(shape or ["1"], dtype, note=note, gap=words)
-
-
-def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
-    """Return what a person may want to change in the source."""
+def _notes(names: SourceNames, empty: Sequence[str]) -> list[str]:
+    """Return what a person may want to change in the source, such as constant memory that stays empty."""
     source, used = names.source, names_in(names.kernel.body)
     values = {
         name: one.value for name, one in source.macros.items() if not one.guarded and one.parameters is None
@@ -200,7 +226,7 @@ def _notes(names: SourceNames, filled: Collection[str]) -> list[str]:
         )
     if names.assumed:
         lines.append(f"{GAP}: 0.5 stands for what the source does not say: {', '.join(names.assumed)}.")
-    if empty := [one.name for one in _empty(names) if one.name not in filled]:
+    if empty:
         lines.append(f"{GAP}: nothing fills the __constant__ memory {', '.join(empty)}: it holds zeros.")
     return lines
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from tuner.kernel.draft import Given
 from tuner.kernel.source.expressions import Product, Sum, names_of, python_of, sum_of
 from tuner.kernel.source.names import SourceNames, is_stride
-from tuner.kernel.source.tree import extents_of, head_of, name_node, names_in, text_of, walk
+from tuner.kernel.source.tree import extents_of, name_node, text_of, walk
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 
 if TYPE_CHECKING:
@@ -161,10 +160,9 @@ def _length(index: Sum, block: str, use: CodeUse) -> list[str]:
     if own is None:
         return []
     more = [(Counter(of) - Counter(own)).elements() for of in sizes if not Counter(own) - Counter(of)]
-    fixed = [
-        str(n) for one, n in index.items() if n >= LEAST_SIZE and any("blockIdx" in part for part in one)
-    ]
-    return [names[0] for names in map(list, more) if len(names) == 1] + fixed * (not own)
+    others = (n for one, n in index.items() if block not in one and any("blockIdx" in part for part in one))
+    fixed = [str(n) for n in others if n >= LEAST_SIZE and not own]
+    return [*(names[0] for names in map(list, more) if len(names) == 1), *fixed]
 
 
 def of_one_block(names: SourceNames, use: CodeUse) -> dict[str, str]:
@@ -240,64 +238,18 @@ def threads_named(use: CodeUse, axis: str) -> str:
 
 def _by_threads(use: CodeUse) -> Iterator[tuple[str, Sum, Sum, int]]:
     """Yield where the code's own arrays have an element for each thread, or for some: axis, extent, index, how many."""
-    extents = {
-        text_of(name): [use.sum(extent) for extent in extents_of(declarator)]
-        for one in walk(use.body, "declaration")
-        for declarator in one.children_by_field_name("declarator")
-        if (name := name_node(declarator)) is not None
-    }
     threads = {name: sum_of(tree, use.first) for name, tree in use.begins.items()}
-    for one in walk(use.body, "subscript_expression"):
-        array: Node = one
-        indices: list[Node] = []
-        while array.type == "subscript_expression":
-            array, indices = array.named_children[0], [array.named_children[-1], *indices]
-        for extent, index in zip(extents.get(text_of(array), ()), indices, strict=False):
-            terms = sum_of(python_of(index), use.first) or {}
-            names = [product for product in terms if product]
-            number = (
-                re.fullmatch(r"\(?threadIdx_([xyz])(?: // (\d+)\))?", names[0][0])
-                if len(names) == 1
-                else None
-            )
-            if not number or terms[names[0]] != 1 or extent is None:
-                continue
-            own = {f"threadIdx_{number[1]}", *(name for name, of in threads.items() if of == {names[0]: 1})}
-            if len(names[0]) == 1 and not own.intersection(_compared_around(one)):
+    for one, extent, index in _own_elements(use):
+        terms = sum_of(python_of(index), use.first) or {}
+        products = [product for product in terms if product]
+        if len(products) != 1 or terms[products[0]] != 1:
+            continue
+        (product,) = products
+        number = re.fullmatch(r"\(?threadIdx_([xyz])(?: // (\d+)\))?", product[0])
+        if number and len(product) == 1:
+            own = {f"threadIdx_{number[1]}", *(name for name, of in threads.items() if of == {product: 1})}
+            if not own.intersection(_compared_around(one)):
                 yield number[1], extent, terms, int(number[2] or 1)
-
-
-def dynamic_shared(use: CodeUse) -> tuple[list[str], set[str], bool]:
-    """Return what is seen of the code's dynamic shared memory.
-
-    Returns:
-        The words of its type; what its indices stay below: sizes, and an axis for the threads along it; whether that
-        is so of all of them, but for the second half of a sum by halves.
-    """
-    for one in walk(use.body, "declaration"):
-        head = head_of(one)
-        if {"extern", "__shared__"} <= {*head}:
-            break
-    else:
-        return [], set(), False
-    name = text_of(name_node(one.child_by_field_name("declarator")) or one)
-    found = [two for two in walk(use.body, "subscript_expression") if text_of(two.children[0]) == name]
-    certain = len(re.findall(rf"\b{re.escape(name)}\b", use.code)) == len(found) + 1
-    below = set[str]()
-    for index in (use.sum(two.named_children[-1]) for two in found):
-        parts = [product[0] for product in index or {} if len(product) == 1 and (index or {})[product] == 1]
-        threads = [part.removeprefix("threadIdx_") for part in parts if part.startswith("threadIdx_")]
-        trees = {part: tree for part in parts if (tree := use.begins.get(part)) is not None}
-        halves = [
-            part for part, tree in trees.items() if threads and re.fullmatch(r"\w+ // 2", ast.unparse(tree))
-        ]
-        sizes = [bound for part in parts if (bound := use.bound(part)) in use.sizes and bound]
-        known = index is not None and len(parts) == len(index) - (() in index) == len(
-            (*threads, *halves, *sizes)
-        )
-        certain &= known and len(threads) + len(sizes) <= 1
-        below |= {*threads, *sizes} if known else set()
-    return [word for word in head if word not in ("extern", "__shared__")], below, certain
 
 
 def _compared_around(node: Node) -> Iterator[str]:
@@ -312,14 +264,28 @@ def _compared_around(node: Node) -> Iterator[str]:
 
 def _kept(use: CodeUse) -> Iterator[tuple[str, int]]:
     """Yield variables by themselves that are indices of the code's own arrays, with the arrays' extents."""
+    for _, extent, written in _own_elements(use):
+        index = use.sum(written)
+        if set(extent) == {()} and index is not None and list(index.values()) == [1]:
+            yield from ((name, extent[()]) for (name, *others) in filter(None, index) if not others)
+
+
+def _own_elements(use: CodeUse) -> Iterator[tuple[Node, Sum, Node]]:
+    """Yield where the code has an element of one of its own arrays, with each dimension's extent and index."""
     extents = {
-        names_in(one)[0]: use.sum(one.child_by_field_name("size"))
-        for one in walk(use.body, "array_declarator")
+        text_of(name): [use.sum(extent) for extent in extents_of(declarator)]
+        for one in walk(use.body, "declaration")
+        for declarator in one.children_by_field_name("declarator")
+        if (name := name_node(declarator)) is not None
     }
     for one in walk(use.body, "subscript_expression"):
-        extent, index = extents.get(text_of(one.children[0])), use.sum(one.named_children[-1])
-        if extent is not None and set(extent) == {()} and index is not None and list(index.values()) == [1]:
-            yield from ((name, extent[()]) for (name, *others) in filter(None, index) if not others)
+        array: Node = one
+        indices: list[Node] = []
+        while array.type == "subscript_expression":
+            array, indices = array.named_children[0], [array.named_children[-1], *indices]
+        for extent, index in zip(extents.get(text_of(array), ()), indices, strict=False):
+            if extent is not None:
+                yield one, extent, index
 
 
 def values_kept(use: CodeUse, name: str) -> int | None:

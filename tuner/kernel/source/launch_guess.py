@@ -21,7 +21,7 @@ from tuner.kernel.source.expressions import (
     sum_of,
     sum_text,
 )
-from tuner.kernel.source.extents import dynamic_shared, threads_kept, threads_named
+from tuner.kernel.source.extents import threads_kept, threads_named
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.tree import code, extents_of, head_of, names_in, text_of, walk
@@ -31,6 +31,10 @@ from tuner.runtime.dtypes import ITEMSIZE
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+
+MOST_THREADS = 1024
+"""Of a block; what an index has more of are elements."""
 
 
 class LaunchGuess:
@@ -69,7 +73,7 @@ class LaunchGuess:
             [self._argument(one) for one in self._kernel.parameters],
             grid,
             Given(_without_ones(blocks), "threads of a block", gap=True) if fixed else _without_ones(blocks),
-            self._shared(dict(zip(AXES, blocks, strict=True))),
+            self._shared(),
             more={"cooperative": True} if self._use.uses("this_grid") and self._use.uses("sync") else {},
         )
 
@@ -190,7 +194,7 @@ class LaunchGuess:
             order = names_in(self._kernel.body)
             choices.sort(key=lambda name: (not is_block(name), order.index(name) if name in order else -1))
             return f"{threads} * {choices[0]}" if threads > 1 else choices[0]
-        if not names and number > 1:
+        if not names and number > 1 and number * threads <= MOST_THREADS:
             launched = self._called_shape(1, axis) or ""
             return launched if launched.isdecimal() else str(number * threads)
         if f"blockDim_{axis}" not in names:
@@ -208,7 +212,7 @@ class LaunchGuess:
         if called is not None and not (asks and called.isdecimal()):
             return called  # of a kernel that does not ask for it, another size may not be right
         fixed = number_of(stepped, numbers_of(self._names.source, self._names.found)) if stepped else None
-        if fixed and fixed <= 1024 and not self._use.uses(f"blockDim.{axis}"):
+        if fixed and fixed <= MOST_THREADS and not self._use.uses(f"blockDim.{axis}"):
             return str(fixed)
         kept = self._names.renamed.get(kept := threads_named(self._use, axis), kept)
         if kept not in self._names.found and self._axes() == 1:
@@ -295,7 +299,7 @@ class LaunchGuess:
         names = set(re.findall(r"[A-Za-z_]\w*", text or "")).difference(words)
         return text if names <= {*self._names.sizes, *self._names.found, *self._names.options} else None
 
-    def _shared(self, blocks: Mapping[str, str]) -> str | Given:
+    def _shared(self) -> str | Given:
         items, _ = self._names.source.reached(self._kernel.name)
         if not any(re.search(r"extern [^;{]*__shared__|__shared__ extern", code(one.node)) for one in items):
             return ""
@@ -303,18 +307,6 @@ class LaunchGuess:
         written = (self.in_file(shape[2]) if len(shape) > 2 else None) or ""
         if re.search("[A-Za-z]", written) or (written and not self._names.found):
             return written
-        kind, below, certain = dynamic_shared(self._use)
-        if not written and certain and len(below) == 1:
-            base, lanes = vector_of(base_of(kind))
-            dtype = self._names.dtype(CType("", base, 1)) or "float32"
-            bytes_ = f"itemsize({dtype})" if dtype in self._names.dtypes else str(ITEMSIZE[dtype])
-            (one,) = below
-            factors = (
-                bytes_,
-                *([str(lanes)] if lanes > 1 else []),
-                blocks.get(one) or self._names.named(one),
-            )
-            return " * ".join(factors)
         return Given(written or "4 * 1024", "bytes of dynamic shared memory", gap=True)
 
     def static_shared(self, most: Mapping[str, int]) -> str:

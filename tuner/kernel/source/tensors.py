@@ -173,8 +173,7 @@ class Tensors:
             most = max((index.get((), 0) for index in use.indices), default=0)
             return [str(most + 1)], "" if use.added or not parts else "the shape"
         if not shape:
-            note = "" if len(sizes) == 1 and not (parts or use.passed) else "the shape"
-            return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), note
+            return (sizes if 0 < len(sizes) <= 3 else sizes[:1] or ["1"]), "the shape"
         far = any("[" in part for index in use.indices for one in index for part in one)
         counts = {self._counted(index) for index in use.indices}
         if len(shape) > 1 and len(counts) == 1 and 0 not in counts:
