@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,22 +12,40 @@ from tuner.inspect.emulator.host import HostArray, HostKernel, KernelFault, Sche
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
-from tuner.runtime.launches import Launch, Plan
+from tuner.runtime.entries import Manifest
+from tuner.runtime.interpret import interpret
+from tuner.runtime.launch_limits import DEVICE_LIMITS
+from tuner.runtime.launches import Argument, Plan
 from tuner.runtime.structs import struct_argument
-from tuner.winners.records import APART
+from tuner.winners.records import BundledConfiguration, CompiledLaunch, computation_of, configuration_of
 
 
-def apart(launch: Launch, pitch: int) -> Launch:
-    """Return a launch whose C is passed as that of a slice: its address and the elements from row to row."""
-    of_slice = struct_argument([("buffer", "c", 0), ("scalar", "int32", pitch)], 1)
-    arguments = [of_slice if one[:2] == ("buffer", "c") else one for one in launch.arguments]
-    return replace(launch, arguments=tuple(arguments))
+def of_slices(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, pitch: int
+) -> tuple[list[tuple[str, str]], Plan]:
+    """Return sources and launches of a configuration that writes a slice, and reads others like it.
 
+    Args:
+        pitch: elements from row to row of each.
+    """
+    bundled = BundledConfiguration(kernel, problem, gpu, configuration)
+    sliced = bundled.of_slices
+    assert sliced is not None
+    compiled = {number: CompiledLaunch("", "", "") for number in bundled.launches}
+    entry = configuration_of(bundled, 0, compiled, None, compiled)
+    computations = (computation_of(kernel, problem),)
+    manifest = Manifest("", kernel.name, "", "", 0, tuple(kernel.sizes), {}, computations, (entry,), (), ())
+    limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+    plan = interpret(manifest, 0, problem.sizes, limits, apart=True).plan
 
-def rendered_apart(configuration: Configuration, pitch: int) -> Configuration:
-    """Return a configuration as templates get it; for code that writes to slices where there is a pitch."""
-    more = {APART: True} if pitch else {}
-    return Configuration.of(configuration.variant, {**configuration.values, **more})
+    def strided(argument: Argument) -> Argument:
+        if argument[0] == "struct":
+            alignment, fields = json.loads(str(argument[2]))
+            return struct_argument([strided(tuple(field)) for field in fields], alignment)
+        return ("stride", argument[1], pitch) if argument[0] == "stride" else argument
+
+    launches = [replace(one, arguments=tuple(map(strided, one.arguments))) for one in plan.launches]
+    return render(kernel, problem, gpu, sliced.rendered), replace(plan, launches=tuple(launches))
 
 
 class HostConfiguration:
@@ -39,7 +58,7 @@ class HostConfiguration:
         configuration: what is run.
         folder: where it is built.
         edit: what becomes of the sources before.
-        pitch: elements from row to row of C, if it is a slice of a larger matrix.
+        pitch: elements from row to row of C and of what has its shape, if they are slices of larger matrices.
     """
 
     def __init__(
@@ -54,7 +73,9 @@ class HostConfiguration:
     ) -> None:
         self._pitch = pitch
         self.kernel, self.problem, self.gpu, self.configuration = kernel, problem, gpu, configuration
-        sources = render(kernel, problem, gpu, rendered_apart(configuration, pitch))
+        sources = render(kernel, problem, gpu, configuration)
+        if pitch:
+            sources, _ = of_slices(kernel, problem, gpu, configuration, pitch)
         self._kernels = [
             HostKernel(edit(source), entry, folder / str(number))
             for number, (source, entry) in enumerate(sources)
@@ -63,6 +84,8 @@ class HostConfiguration:
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Return the launches at these sizes."""
         problem = self.kernel.problem(dict(sizes), self.problem.dtypes, self.problem.options)
+        if self._pitch:
+            return of_slices(self.kernel, problem, self.gpu, self.configuration, self._pitch)[1]
         return make_plan(self.kernel, problem, self.gpu, self.configuration)
 
     def scratch(self, sizes: Mapping[str, int]) -> dict[str, HostArray]:
@@ -82,8 +105,7 @@ class HostConfiguration:
         """
         plan = self.plan(sizes)
         for kernel, launch in zip(self._kernels, plan.launches, strict=True):
-            passed = apart(launch, self._pitch) if self._pitch else launch
-            arguments = launch_arguments(passed, memory)
+            arguments = launch_arguments(launch, memory)
             kernel(launch.grid, launch.block, launch.shared_bytes, schedule, *arguments)
         for buffer in plan.scratch:
             if buffer.zeroed_once and memory[buffer.name].elements.any():

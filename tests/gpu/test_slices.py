@@ -38,6 +38,9 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, str], dict[str, str]]] = 
     "a batch with a bias": (
         "baddbmm", (3, 128, 200, 128), {"": "float16"}, {"layout": "nn", "broadcast": "b", "op": "x + bias"},
     ),
+    "a batch with a residual": (
+        "baddbmm", (3, 128, 200, 128), {"": "bfloat16"}, {"layout": "nt", "broadcast": "none", "op": "x + residual"},
+    ),
     "groups": ("grouped", (4, 400, 712, 256), {"": "bfloat16"}, {"layout": "nt"}),
     "scales": ("scaled_mm", (336, 712, 256), {"output": "bfloat16"}, {"scales": "blocks"}),
 }  # fmt: skip
@@ -50,7 +53,7 @@ def problem_of(case: str) -> Problem:
 
 
 def product(of: Problem, device: LocalDevice) -> tuple[list[Any], Any]:
-    """Return inputs of small integers, and C, which every dtype holds."""
+    """Return inputs of small integers, a residual as a slice, and C, which every dtype holds."""
     kernel, rng = load_kernel(of.kernel), np.random.default_rng(0)
     inputs, named = [], {}
     for buffer in tensors_of(kernel, of, device.gpu):
@@ -58,6 +61,10 @@ def product(of: Problem, device: LocalDevice) -> tuple[list[Any], Any]:
             named[buffer.name] = array = numbers_of(buffer, of, rng)
             held = torch.from_numpy(np.ascontiguousarray(array.T if buffer.transposed else array)).cuda()
             held = held.to(getattr(torch, buffer.dtype))
+            if buffer.name == "residual":
+                whole = held.new_full((*held.shape[:-1], WIDE), float("nan"))
+                whole[..., FIRST : FIRST + held.shape[-1]] = held
+                held = whole[..., FIRST : FIRST + held.shape[-1]]
             inputs.append(held.T if buffer.transposed else held)
     expected = numpy_of(kernel, of)["c"].evaluate({**of.sizes, **named})[0].astype(np.float32)
     assert np.abs(expected).max() <= 256

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tests.on_host import apart, rendered_apart
+from tests.on_host import of_slices
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.inspect.emulator.building import UNSEEN, compile_cpp
 from tuner.inspect.emulator.building import machine as emulator_folder
@@ -119,7 +119,7 @@ class Emulated:
 
     Args:
         gpu: with few SMs, so that blocks have several tiles.
-        pitch: elements from row to row of C, if it is a slice of a larger matrix.
+        pitch: elements from row to row of C and of what has its shape, if they are slices of larger matrices.
     """
 
     def __init__(
@@ -128,10 +128,12 @@ class Emulated:
         kernel = load_kernel(of.kernel)
         assert not (reason := invalid_reason(kernel, of, gpu, configuration)), reason
         self.problem, self.pitch = of, pitch
-        plan = make_plan(kernel, of, gpu, configuration)
+        plan, sources = make_plan(kernel, of, gpu, configuration), render(kernel, of, gpu, configuration)
+        if pitch:
+            sources, plan = of_slices(kernel, of, gpu, configuration, pitch)
         self.reference = numpy_of(kernel, of)["c"]
         self.tensors = tensors_of(kernel, of, gpu)
-        self.launch: Launch = apart(plan.launches[-1], pitch) if pitch else plan.launches[-1]
+        self.launch: Launch = plan.launches[-1]
         self.report = HostArray(1, "int32", 4)
         self.memory = {b.name: HostArray(b.count, b.dtype, 256) for b in plan.scratch}
         for buffer in plan.scratch:
@@ -144,7 +146,7 @@ class Emulated:
             if leaf.kind == "buffer"
         ]
         self.names = sorted({*pointers, *(name for kind, name, _ in arguments if kind == "map")})
-        *_, (source, entry) = render(kernel, of, gpu, rendered_apart(configuration, pitch))
+        *_, (source, entry) = sources
         cluster = math.prod(self.launch.cluster or (1,))
         eight = ", true" if of.dtypes["input"] == "float8_e4m3fn" else ""
         wrapper = f"""
@@ -178,6 +180,8 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
         if kind == "cluster_order":  # any permutation is right
             order = random.Random(1).sample(range(self.launch.clusters), self.launch.clusters)
             return f"{{{{{', '.join(map(str, order))}}}}}"
+        if kind == "stride":
+            return str(value)
         assert kind == "scalar"
         return str(value) if name != "int64" else "nullptr"
 
@@ -195,8 +199,12 @@ extern "C" __global__ void run(int* report, {", ".join(f"void* {name}" for name 
             matrix = array.T if buffer.transposed else array
             padded = self.memory.get(f"{buffer.name}_padded")
             if padded is None:
-                self.memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16)
-                self.memory[buffer.name].fill(matrix.ravel())
+                held = matrix
+                if buffer.name == "residual" and self.pitch:
+                    sides = [*[(0, 0)] * (matrix.ndim - 1), (0, self.pitch - matrix.shape[-1])]
+                    held = np.pad(matrix, sides, constant_values=np.nan)
+                self.memory[buffer.name] = HostArray(held.size, buffer.dtype, 16)
+                self.memory[buffer.name].fill(held.ravel())
             else:
                 behind = padded.elements.size // len(matrix) - matrix.shape[1]
                 padded.fill(np.pad(matrix, ((0, 0), (0, behind))).ravel())

@@ -52,6 +52,10 @@ HOPPERS: dict[str, Case] = {
         "linear", "wgmma", {"layout": "nn", "op": "relu(x + bias)"}, (336, 712, 200),
         {**SERIAL, "schedule": "pingpong", "swap_ab": True, "block_m": 160, "block_n": 128, "stages": 5},
     ),
+    "with a residual": (
+        "linear", "wgmma", {"layout": "nn", "op": "x - residual"}, (336, 712, 200),
+        {**SERIAL, "schedule": "pingpong", "swap_ab": True, "block_m": 160, "block_n": 128, "stages": 5},
+    ),
     "with a residual, float32": (
         "linear", "wgmma_split_k", {"layout": "nt", "op": "x - residual", "output": "float32"}, (104, 136, 200),
         {**SMALL, "block_n": 96},
@@ -105,6 +109,11 @@ OTHERS: dict[str, Case] = {
         "linear", "split_k", {"layout": "tn", "op": "x + bias"}, (33, 60, 40),
         {"block_m": 32, "block_n": 64, "thread_n": 8, "block_k": 8},
     ),
+    "a residual": ("linear", "naive", {"layout": "nn", "op": "x - residual"}, (35, 61, 19), {}),
+    "residuals": (
+        "baddbmm", "register_tiled", {"layout": "nt", "op": "x - residual"}, (3, 35, 61, 19),
+        {"block_m": 32, "block_n": 64, "thread_m": 4, "block_k": 8},
+    ),
     "tensor cores": (
         "gemm", "mma_sync", {"layout": "nn", "input": "float16"}, (35, 72, 40),
         {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2},
@@ -146,9 +155,12 @@ def test_only_the_slice_is_written(case: str, tmp_path: Path) -> None:
     rng, named, memory = np.random.default_rng(0), {}, host.scratch(of.sizes)
     for buffer in tensors_of(kernel, of, gpu):
         if buffer.role == "input":
-            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16, buffer.name)
             named[buffer.name] = array = numbers_of(buffer, of, rng)
-            memory[buffer.name].fill((array.T if buffer.transposed else array).ravel())
+            beside = pitch - array.shape[-1] if buffer.name == "residual" else 0
+            sides = [*[(0, 0)] * (array.ndim - 1), (0, beside)]
+            held = np.pad(array, sides, constant_values=np.nan) if beside else array
+            memory[buffer.name] = HostArray(held.size, buffer.dtype, 16, buffer.name)
+            memory[buffer.name].fill((held.T if buffer.transposed else held).ravel())
     expected = numpy_of(kernel, of)["c"].evaluate({**of.sizes, **named})[0]
     rows, n = expected.size // of.sizes["n"], of.sizes["n"]
     c = memory["c"] = HostArray((rows - 1) * pitch + n, of.dtypes["output"], 16, "c")

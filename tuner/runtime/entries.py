@@ -211,7 +211,7 @@ class ConfigurationEntry:
     scratch: tuple[ScratchEntry, ...]
     launches: tuple[LaunchEntry, ...]
     slices: tuple[LaunchEntry, ...] = ()
-    """Its launches where rows of outputs lie apart, which those above cannot write; none where there are no such."""
+    """Its launches where rows of outputs, or of inputs of their shape, lie apart; none where there are no such."""
 
     def __str__(self) -> str:
         return " ".join([self.variant, *(f"{name}={value}" for name, value in self.parameters.items())])

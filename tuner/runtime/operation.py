@@ -232,7 +232,9 @@ class Operation:
         ):
             if tensor is not None and layout is not None and layout.read_only and tensor.role != "input":
                 raise CallError(f"{tensor.name} is written, and its array is read-only", "pass another array")
-        apart = any(tensor.name in meant.strides for tensor in meant.outputs)
+        shapes = [tensor.shape for tensor in meant.outputs]
+        tensors = [tensor for tensor in (*meant.inputs, *meant.outputs) if tensor is not None]
+        apart = any(tensor.name in meant.strides and tensor.shape in shapes for tensor in tensors)
         plan = gpu.ready(meant.computation, meant.sizes, apart=apart)
         if plan is None:
             self._refuse_capture(gpu, library.stream(gpu.context.index) if handle is None else handle)

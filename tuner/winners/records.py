@@ -36,8 +36,8 @@ from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import RESTORED
 
 APART = "apart"
-"""A name that a template has where rows of outputs lie apart: then it takes each as a struct of its address and the
-elements from row to row."""
+"""A name that a template has where rows of outputs may lie apart: then it takes each, and inputs of their shape, as a
+struct of the address and the elements from row to row."""
 
 
 def baked_names(kernel: KernelSpec, launches: Iterable[LaunchSpec], options: Iterable[str] = ()) -> list[str]:
@@ -87,6 +87,13 @@ def _problem_names(text: str, folder: Path) -> tuple[frozenset[str] | None, froz
     return None if names is None else frozenset(names), frozenset(limits)
 
 
+def _slices(kernel: KernelSpec) -> set[str]:
+    """Return the tensors that may be slices of larger matrices: outputs, and inputs of their shape."""
+    shapes = {tensor.shape for tensor in kernel.tensors.values() if tensor.role == "output"}
+    roles = ("input", "output")
+    return {name for name, one in kernel.tensors.items() if one.role in roles and one.shape in shapes}
+
+
 @dataclass(frozen=True)
 class CompiledLaunch:
     """What a launch was compiled to: the names of its cubin and its source in a bundle, and its entry's name."""
@@ -127,17 +134,17 @@ class BundledConfiguration:
 
     @property
     def of_slices(self) -> BundledConfiguration | None:
-        """The code of the same that writes outputs whose rows lie apart; None if a template that writes has none."""
-        outputs = {tensor.name for tensor in self.kernel.tensors.values() if tensor.role == "output"}
-        writing = [
+        """The code of the same for outputs whose rows lie apart; None if a template that takes such has none."""
+        slices = _slices(self.kernel)
+        taking = [
             launch
             for launch in self.launches.values()
-            if any(leaf.name in outputs and not leaf.map for one in launch.arguments for leaf in one.leaves)
+            if any(leaf.name in slices and not leaf.map for one in launch.arguments for leaf in one.leaves)
         ]
         taken = {*self.constants, *self.kernel.sizes}
-        if APART in taken or not all(APART in _taken(self.kernel, [launch]) for launch in writing):
+        if APART in taken or not all(APART in _taken(self.kernel, [launch]) for launch in taking):
             return None
-        return replace(self, apart=True) if writing else None
+        return replace(self, apart=True) if taking else None
 
     @property
     def constants(self) -> dict[str, Any]:
@@ -326,7 +333,7 @@ def _argument(bundled: BundledConfiguration, argument: ArgumentEntry) -> Argumen
         return replace(argument, kind="scratch")
     if argument.name in kernel.tensors:
         passed = replace(argument, kind="tensor")
-        if not bundled.apart or kernel.tensors[argument.name].role != "output":
+        if not bundled.apart or argument.name not in _slices(kernel):
             return passed
         return ArgumentEntry(fields=(passed, replace(argument, kind="stride")))
     if argument.name in kernel.scalars:

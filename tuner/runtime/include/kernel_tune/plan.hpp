@@ -23,7 +23,7 @@ struct Workspace {
 };
 
 // A tensor's name and its address in device memory; of one that is a part of a larger matrix also how many elements lie from row to row
-// in memory. 0: nothing is between them. Outputs may be such parts where the problem that was planned says so.
+// in memory. 0: nothing is between them. Outputs, and inputs of their shape, may be such parts where the problem that was planned says so.
 struct Tensor {
     const char* name;
     CUdeviceptr address;
