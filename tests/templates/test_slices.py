@@ -12,7 +12,8 @@ from tests.on_host import HostConfiguration
 from tests.templates.sm90 import HOPPER, Emulated, numbers_of
 from tests.templates.test_sm90_kernel import few_sms
 from tuner.core.model import Configuration, Value
-from tuner.inspect.emulator.host import COMPILER, HostArray, Schedule
+from tuner.inspect.emulator.building import COMPILER
+from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, tensors_of
 from tuner.kernel.reference import numpy_of
