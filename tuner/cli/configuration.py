@@ -48,10 +48,8 @@ def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguratio
         UsageError: a name or value that does not exist, a configuration that is not valid for the problem.
         DatabaseError: no such trial.
     """
-    if given.trial is not None:
-        if given.config is not None:
-            raise UsageError("--config and --trial exclude each other", "give one of them")
-        return _of_trial(given, given.trial, gpu)
+    if (stored_trial := _named_trial(given)) is not None:
+        return _of_trial(given, stored_trial, gpu)
     kernel, problem = named_problem(given)
     stored, note = _winner(given, kernel, problem, gpu)
     chosen, notes = _gpu_or(gpu, stored)
@@ -126,11 +124,7 @@ def refuse_wrong_names(given: ConfigurationArguments, parameters: Sequence[str] 
         UsageError: a name or value that does not exist.
         DatabaseError: no such trial.
     """
-    if given.trial is not None:
-        if given.config is not None:
-            raise UsageError("--config and --trial exclude each other", "give one of them")
-        with Database.open(given.db, write=False) as database:
-            database.trial(given.trial)
+    if _named_trial(given) is not None:
         return
     kernel, _ = named_problem(given)
     variants, owner = list(kernel.variants.values()), kernel.name
@@ -189,10 +183,18 @@ def _value(parameter: ParameterSpec, text: str) -> Value:
     return parameter.values[index]
 
 
-def _of_trial(given: ConfigurationArguments, number: int, gpu: Gpu | None) -> ChosenConfiguration:
+def _named_trial(given: ConfigurationArguments) -> StoredTrial | None:
+    """Return the trial that the command line names; None where it names none."""
+    if given.trial is None:
+        return None
+    if given.config is not None:
+        raise UsageError("--config and --trial exclude each other", "give one of them")
     with Database.open(given.db, write=False) as database:
-        stored = database.trial(number)
-    run, trial = stored.run, stored.trial
+        return database.trial(given.trial)
+
+
+def _of_trial(given: ConfigurationArguments, stored: StoredTrial, gpu: Gpu | None) -> ChosenConfiguration:
+    run, trial, number = stored.run, stored.trial, given.trial
     kernel = load_kernel(given.kernel_name) if given.kernel_name else kernel_of_run(run)
     if kernel.name != run.problem.kernel:
         raise UsageError(

@@ -9,6 +9,7 @@ import sqlite3
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.headers import cuda_version, header_folders, missing, toolkits
@@ -22,14 +23,14 @@ from tuner.database.schema import SAFE_WAL_VERSION
 from tuner.devices.local import LocalDevice
 from tuner.devices.started import has_gpu
 from tuner.inspect.tools.nvidia import NCU, SANITIZER, ToolMissingError, find
-from tuner.report.tables import say, show_json, show_text
+from tuner.report.tables import picked, say, show_json, show_text
 
 
 def doctor(asked: DoctorArguments) -> None:
     """Print the state of everything that tuning needs; exit status 1 if neither a GPU nor replay can be used."""
     diagnoses = examine(calibrate=asked.calibrate)
     if asked.as_json:
-        show_json([vars(one) for one in diagnoses])
+        show_json([picked(one, "what state detail remedy") for one in diagnoses])
     else:
         width = max(len(one.what) for one in diagnoses)
         for one in diagnoses:
@@ -47,23 +48,14 @@ def doctor(asked: DoctorArguments) -> None:
 class Diagnosis:
     """The state of one thing."""
 
-    what: str
     state: str
     """``ok``, ``note`` (works, with a limit) or ``missing``."""
+    what: str
     detail: str
     remedy: str = ""
 
 
-def _ok(what: str, detail: str) -> Diagnosis:
-    return Diagnosis(what, "ok", detail)
-
-
-def _note(what: str, detail: str, remedy: str = "") -> Diagnosis:
-    return Diagnosis(what, "note", detail, remedy)
-
-
-def _missing(what: str, detail: str, remedy: str) -> Diagnosis:
-    return Diagnosis(what, "missing", detail, remedy)
+_ok, _note, _missing = (partial(Diagnosis, state) for state in ("ok", "note", "missing"))
 
 
 def examine(*, calibrate: bool = False) -> list[Diagnosis]:

@@ -42,6 +42,8 @@ class _Begun:
     configuration: Configuration
     again: bool
     """Whether the study was told this configuration before: it is timed again."""
+    submitted: bool = False
+    """Whether the device has it, or had it."""
     trial: Trial | None = None
     """Once it is recorded."""
 
@@ -88,10 +90,6 @@ class SearchLoop:
         """How often the interrupted run has begun what it left without a result."""
         self._untold: deque[_Begun] = deque()
         """All that were begun and not told yet, in the order asked."""
-        self._held: deque[_Begun] = deque()
-        """Those of them that the device does not have yet."""
-        self._pending: dict[int, _Begun] = {}
-        """Those that the device has, by number."""
         self._waiting = False
         """Whether the next trial has to wait until the nominees that it is chosen from are compiled.
 
@@ -187,11 +185,12 @@ class SearchLoop:
         next, so that a seed gives the same run. Answers and the attempts that follow from them share a transaction:
         the disk is waited for once.
         """
-        collected = self.device.collect(POLL_S) if self._pending or self._waiting else []
+        pending = {one.number: one for one in self._pending}
+        collected = self.device.collect(POLL_S) if pending or self._waiting else []
         with self.store.transaction():
             for answer in collected:
                 trial = self._record(bounded(answer, self.run.options.max_error))
-                self._pending.pop(trial.number).trial = trial
+                pending[trial.number].trial = trial
                 self._check_drift(trial)
             self._ask()
             while self._untold and not self._waiting and (told := self._untold[0].trial):
@@ -273,11 +272,9 @@ class SearchLoop:
         begun = _Begun(next(self._numbers), configuration, again)
         self._untold.append(begun)
         self._begun += 1
-        if (attempts := self._attempts[configuration]) < MAX_ATTEMPTS:
-            self._held.append(begun)
-            return
-        error = f"the tuner died {attempts} times on this configuration"
-        begun.trial = self._record(Trial(begun.number, configuration, Status.CRASHED, error=error))
+        if (attempts := self._attempts[configuration]) >= MAX_ATTEMPTS:
+            error = f"the tuner died {attempts} times on this configuration"
+            begun.trial = self._record(Trial(begun.number, configuration, Status.CRASHED, error=error))
 
     def _release(self) -> list[_Begun]:
         """Record an attempt for each trial that the device gets now, and return them.
@@ -285,16 +282,22 @@ class SearchLoop:
         One that may have killed the tuner waits until it is alone, and has nothing beside it.
         """
         released: list[_Begun] = []
-        under_way = [begun.configuration for begun in self._pending.values()]
-        while self._held and not any(map(self._suspect, under_way)):
-            begun = self._held[0]
-            if under_way and self._suspect(begun.configuration):
+        under_way = [begun.configuration for begun in self._pending]
+        for begun in self._untold if not self._draining else ():
+            if begun.submitted or begun.trial:
+                continue
+            if any(map(self._suspect, under_way)) or (under_way and self._suspect(begun.configuration)):
                 break
-            released.append(self._held.popleft())
+            released.append(begun)
             under_way.append(begun.configuration)
-            self._pending[begun.number] = begun
+            begun.submitted = True
             self.store.attempt(self.run.id, begun.number, begun.configuration)
         return released
+
+    @property
+    def _pending(self) -> list[_Begun]:
+        """Those that the device has."""
+        return [begun for begun in self._untold if begun.submitted and not begun.trial]
 
     def _suspect(self, configuration: Configuration) -> bool:
         """Return whether a configuration may have killed the tuner."""
@@ -343,10 +346,9 @@ class SearchLoop:
     def _drop(self) -> None:
         """Begin nothing more, and wait only for what is being measured."""
         self._waiting = False
-        numbers = {*self.device.drop(), *(begun.number for begun in self._held)}
-        self._held.clear()
-        self._pending = {number: one for number, one in self._pending.items() if number not in numbers}
-        self._untold = deque(one for one in self._untold if one.number not in numbers)
+        dropped = self.device.drop()
+        kept = (one for one in self._untold if one.trial or (one.submitted and one.number not in dropped))
+        self._untold = deque(kept)
 
     def _drain(self) -> None:
         """Wait for the measurement under way; other pending trials are dropped, and begun again on resume."""
@@ -354,7 +356,6 @@ class SearchLoop:
         self._draining = True
         self._left.clear()
         self._drift.waiting.clear()  # the database has them
-        self._held.clear()
         before = len(self.state.trials)
         while self._pending and len(self.state.trials) == before and time.monotonic() < deadline:
             self._step()
