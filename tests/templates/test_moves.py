@@ -17,7 +17,7 @@ from tuner.core.model import Configuration, Value
 from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import tensors_of
+from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.reference import numpy_of
 from tuner.runtime.dtypes import ITEMSIZE
 
@@ -40,6 +40,22 @@ TILE = {"block_size": 64, "tile_rows": 32, "tile_columns": 64, "load_width": 4, 
 RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ...]]] = [
     ("transpose", "bfloat16", "tiled", {**TILE, "blocks_per_sm": 2}, {}, (3, 70, 132)),
     ("permute", "int8", "tiled", {**TILE, "load_width": 1, "store_width": 4}, {"axes": "cba"}, (36, 5, 67)),
+    (
+        "permute",
+        "bfloat16",
+        "tiled",
+        {**TILE, "store_width": 4, "joined": True},
+        {"axes": "cba"},
+        (6, 10, 72),
+    ),
+    (
+        "permute",
+        "float32",
+        "tiled",
+        {**TILE, "blocks_per_sm": 1, "joined": True},
+        {"axes": "cba"},
+        (37, 2, 68),
+    ),
     (
         "rope",
         "float32",
@@ -95,6 +111,20 @@ def test_results_where_no_tile_fits(
     for output, reference in numpy_of(kernel, problem).items():
         expected = reference.evaluate({**extents, **inputs})[0]
         np.testing.assert_allclose(memory[output].numbers, expected.reshape(-1), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("order", ["along_rows", "along_columns"])
+def test_a_grid_of_tiles_reaches_all_matrices_within_its_limits(order: str) -> None:
+    kernel, device = load_kernel("transpose"), gpu(90)
+    problem = kernel.problem({"batch": 300_001, "rows": 65, "columns": 130}, {"": "float32"})
+    chosen = Configuration.of(
+        "tiled", {**kernel.variants["tiled"].defaults, "load_width": 2, "store_width": 1, "order": order}
+    )
+    [launch] = make_plan(kernel, problem, device, chosen).launches
+    along, rows, parts = launch.grid
+    assert along == (3 if order == "along_rows" else 2)
+    assert max(rows, parts) < 2**16
+    assert 0 <= along * rows * parts - 300_001 * 6 < along * parts
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

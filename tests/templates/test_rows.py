@@ -160,3 +160,21 @@ def softmax_of(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def assert_near(found: npt.NDArray[Any], expected: npt.NDArray[np.float64], relative: float) -> None:
     """Compare also infinities and NaNs; what is subnormal may be off by its last place."""
     np.testing.assert_allclose(found.astype(np.float64), expected, rtol=relative, atol=2.0**-133)
+
+
+@needs_gpp
+@pytest.mark.parametrize("variant", ["registers", "two_pass"])
+def test_layer_norm_keeps_the_digits_of_rows_with_a_large_mean(variant: str, tmp_path: Path) -> None:
+    """One warp has no element of the row, and one has a part; rows are equal numbers or far from zero."""
+    given = {"threads_per_row": 128, "items_per_thread": 1, "vector_width": 2, "row_starts": "anywhere"}
+    host = on_host("norm", variant, given, "float32", {"op": "layer_norm", "after": "n"}, tmp_path)
+    rows, columns = 3, 151
+    numbers = np.random.default_rng(0).standard_normal((rows, columns))
+    numbers[1] += 3000.0
+    numbers[2] = 7.0
+    x, out = (HostArray(numbers.size, "float32", 16) for _ in range(2))
+    x.fill(numbers.ravel())
+    host.run({"rows": rows, "columns": columns}, {"x": x, "out": out}, Schedule(1, resident=3))
+    wide = x.numbers.astype(np.float64).reshape(rows, columns)
+    expected = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(out.numbers.reshape(rows, columns), expected, atol=2e-3)
