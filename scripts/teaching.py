@@ -19,7 +19,7 @@ import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,12 @@ SEARCH_S = 2.5
 """For one problem: some hundred configurations, where one takes less than a millisecond."""
 
 
+@cache
+def calibrate() -> None:
+    """Calibrate the GPU, which the time of the first search would include."""
+    tune("doctor", "--calibrate")
+
+
 def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
     """Tune and compare one case; give a row for each problem and baseline.
 
@@ -47,6 +53,7 @@ def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
     what = ["--kernel", case.kernel, "--dtype", case.dtype, "--db", str(db)]
     what += [word for option in case.options for word in ("--option", option)]
     what += [word for problem in case.problems for word in ("--problem", problem)]
+    calibrate()
     tune(*what, "--trials", str(case.trials), "--time", str(START_S + SEARCH_S * case.patience))
     passes = read_passes(case.kernel) or copy_passes(case.kernel)
     against = [word for baseline in (*case.baselines, *passes) for word in ("--against", baseline)]
@@ -178,6 +185,8 @@ class Teaching(harness.Study):
 
     def __init__(self, given: argparse.Namespace) -> None:
         self._given, self.name = given, "teaching" if given.drawn is None else "models"
+        if given.out and given.out.resolve() == given.work.resolve():
+            raise CommandError(f"--out and --work are {given.out}: each has a {self.name}.json of its own")
         super().__init__(given.work / f"{self.name}.json", given.seconds, rows=[])
         self._every = CASES if given.drawn is None else drawn_cases(given.drawn, given.shapes)
 

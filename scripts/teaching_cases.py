@@ -179,5 +179,7 @@ def drawn_cases(seed: int, count: int) -> list[Case]:
             if function in HELION_SHAPES and importlib.util.find_spec("helion"):
                 against += (f"{HELION}:{function}",)
             dtype = ("bfloat16", "float32")[number // 2 % 2]
-            cases.append(Case(kernel, dtype, (sizes,), ("default", *against), options, trials=100))
+            cases.append(
+                Case(kernel, dtype, (sizes,), ("default", *against), options, trials=100, patience=2.0)
+            )
     return cases

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from tests.initial_tables import INITIAL, with_initial
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu
 from tuner.expressions.arithmetic import Expression, parse
+from tuner.kernel.default import default_configuration, default_configurations
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.initial import MAX_INITIAL, settle
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
@@ -48,6 +51,53 @@ def test_initial_configurations_do_not_separate_results(tmp_path: Path) -> None:
     assert with_initial(tmp_path / "a").digest == scale_kernel(tmp_path / "b").digest
 
 
+RULES = """
+[[initial]]
+variant = "plain"
+default = "n >= 1024"
+parameters = { block_size = 128, items = 4 }
+
+[[initial]]
+variant = "plain"
+default = true
+when = "n >= 100"
+parameters = { block_size = 32 }
+"""
+
+
+@pytest.mark.parametrize(
+    ("size", "given"), [(4096, {"block_size": 128, "items": 4}), (512, {"block_size": 32}), (50, {})]
+)
+def test_the_default_goes_by_the_size(size: int, given: dict[str, Any], tmp_path: Path) -> None:
+    kernel = with_initial(tmp_path, RULES)
+    plain = dict(kernel.variants["plain"].defaults)
+    problem = kernel.problem({"n": size})
+    expected = Configuration.of("plain", {**plain, **given})
+    assert default_configuration(kernel, problem, H200) == expected
+    assert SearchSpace.from_kernel(kernel, problem, H200).default == expected
+    narrowed = SearchSpace.from_kernel(kernel, problem, H200, fixed={"block_size": [64]})
+    assert narrowed.default.values["block_size"] == 64
+    assert {one for _, one in default_configurations(kernel, problem, H200)} == {
+        Configuration.of("plain", plain)
+    }  # a program takes the first that is valid, whatever the size
+
+
+@pytest.mark.parametrize(("reference", "digests"), [("numpy", 1), ("default", 2)])
+def test_rules_of_the_default_separate_results_that_are_checked_against_it(
+    reference: str, digests: int, tmp_path: Path
+) -> None:
+    found = set()
+    for size in ("1024", "2048"):
+        path = write_kernel(tmp_path / size, extra=RULES.replace("1024", size))
+        text = path.read_text()
+        if reference == "default":
+            text = re.sub(r"(?m)^\[reference\]\n(.+\n)*", "", text)
+            text = f'reference = "default"\n{text}'
+        path.write_text(text)
+        found.add(KernelIdentity(read_kernel(path)).text)
+    assert len(found) == digests
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -56,6 +106,7 @@ def test_initial_configurations_do_not_separate_results(tmp_path: Path) -> None:
         ("parameters = { block_size = true }", ("never",)),
         ("parameters = { block_size = '1 // 0' }", ("block_size", "1 // 0")),
         ("parameters = { blocksize = 128 }", ("blocksize", "did you mean block_size")),
+        ("default = 'itms > 1'", ("itms", "unknown name")),
         ("parameters = { fault = 'okay' }", ("okay",)),
         ("parameters = { block_size = '32 * itms' }", ("itms", "unknown name")),
         # A parameter is known only to those after it.

@@ -42,6 +42,14 @@ def test_other_rows_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert json.loads((tmp_path / "teaching.json").read_text()) == after
 
 
+def test_the_evidence_is_not_written_over_what_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["teaching.py", "--out", str(tmp_path), "--work", str(tmp_path)])
+    with pytest.raises(CommandError, match=r"teaching\.json of its own"):
+        teaching.main()
+
+
 def test_a_case_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And rows of shapes that another seed has drawn stay."""
     rows = json.loads((EVIDENCE / "teaching.json").read_text())[:1]

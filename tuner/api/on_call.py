@@ -15,7 +15,7 @@ from tuner.core import paths
 from tuner.core.errors import CallError, DatabaseError, TunerError
 from tuner.core.files import alone
 from tuner.core.model import Gpu
-from tuner.kernel.default import default_configuration
+from tuner.kernel.default import plain_default
 from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.report.tables import say
@@ -77,7 +77,7 @@ class TuningOperation(Operation):
             given = dict(zip(names, values, strict=True))
             dtypes = {role: str(given.pop(role)) for role in roles}
             problem = kernel.problem(dtypes=dtypes, options=given)
-            if (configuration := default_configuration(kernel, problem, gpu)) is not None:
+            if (configuration := plain_default(kernel, problem, gpu)) is not None:
                 contents.add_default(kernel, problem, gpu, configuration)
         return contents
 

@@ -12,13 +12,23 @@ from dataclasses import replace
 
 from tuner.core.errors import SpaceError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem, Value
-from tuner.kernel.space import SearchSpace
+from tuner.kernel.initial import settled_default
+from tuner.kernel.space import Allowed, SearchSpace, narrow
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec, first_unmet, index_of
 
 
 def default_configuration(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Configuration | None:
-    """Return the default of the kernel's search space: that of the first variant with a valid configuration.
+    """Return the default of the kernel's search space; None where nothing is valid.
+
+    It is the initial configuration that the kernel's file makes the default for such problems, else a plain one.
+    """
+    conditions = Allowed(kernel, problem, gpu, narrow(kernel, (), {}))
+    return settled_default(kernel, problem, gpu, conditions.contains) or plain_default(kernel, problem, gpu)
+
+
+def plain_default(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Configuration | None:
+    """Return the default of the first variant with a valid configuration.
 
     Returns:
         The variant's defaults, or the valid configuration nearest to them; None where no variant has any.
@@ -29,7 +39,7 @@ def default_configuration(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Con
         if variant.listed is None and first_unmet(variant.search_conditions, {**names, **values}) is None:
             return Configuration.of(variant.name, values)
         try:
-            return SearchSpace.from_kernel(kernel, problem, gpu, [variant.name]).default
+            return SearchSpace.from_kernel(kernel, problem, gpu, [variant.name]).variants[0].plain
         except SpaceError:
             continue
     return None
@@ -38,7 +48,7 @@ def default_configuration(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Con
 def default_configurations(
     kernel: KernelSpec, problem: Problem, gpu: Gpu
 ) -> list[tuple[Problem, Configuration]]:
-    """Return the defaults of problems with the same dtypes and options, each with one of these problems.
+    """Return the plain defaults of problems with the same dtypes and options, each with one of these problems.
 
     The first that is valid for a problem is its default: near to a variant's defaults is the same for all problems, so
     that their defaults have one order, that of :func:`default_order`. They are gathered from problems that differ in
@@ -49,7 +59,7 @@ def default_configurations(
     for sizes in {tuple(sizes.items()): sizes for sizes in around}.values():
         other = replace(problem, sizes=sizes)
         try:
-            default = default_configuration(kernel, other, gpu)
+            default = plain_default(kernel, other, gpu)
         except TunerError:  # an expression without a value
             continue
         if default is not None:

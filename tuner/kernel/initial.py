@@ -55,6 +55,18 @@ def settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, contains: Contains) -
     return results
 
 
+def settled_default(
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, contains: Contains
+) -> Configuration | None:
+    """Return the first initial configuration that is the default for a problem; None where none is."""
+    names = kernel.environment(problem, gpu)
+    for spec in kernel.initial:
+        one = _settle(kernel, problem, gpu, contains, spec).configuration if spec.default else None
+        if one and spec.default and spec.default.holds({**names, **one.values}):
+            return one
+    return None
+
+
 def _settle(kernel: KernelSpec, problem: Problem, gpu: Gpu, contains: Contains, spec: InitialSpec) -> Settled:
     names = kernel.environment(problem, gpu)
     variant = kernel.variants[spec.variant]

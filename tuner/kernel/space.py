@@ -15,7 +15,7 @@ import numpy as np
 from tuner.core.errors import ExpressionError, SpaceError, UsageError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.enumeration import Valid, enumerate_valid
-from tuner.kernel.initial import settle
+from tuner.kernel.initial import settle, settled_default
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_space import VariantSpace, Vector
 from tuner.kernel.variant_spec import (
@@ -156,6 +156,7 @@ class SearchSpace:
         kind: which configurations they are, in a word: all valid ones, or the recorded ones of them.
         about: an estimate of how many are valid; None if these are all.
         beyond: what else may be tried, where it is an even sample of a set that is too large.
+        default: the default configuration, if it is one of them.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class SearchSpace:
         kind: str = "valid",
         about: float | None = None,
         beyond: Allowed | None = None,
+        default: Configuration | None = None,
     ) -> None:
         self.variants = tuple(variants)
         self.size_before = size_before
@@ -173,10 +175,9 @@ class SearchSpace:
         self.left_out = dict(left_out or {})
         self.kind = kind
         self._numbers = {variant.name: number for number, variant in enumerate(self.variants)}
-        row = self.variants[0].nearest(self.variants[0].default)
-        assert row is not None
-        self.default: Configuration = self.variants[0].configuration(row)
-        """The first variant's defaults, or the valid configuration nearest to them."""
+        kept = default if default is not None and self.contains(default) else None
+        self.default: Configuration = kept or self.variants[0].plain
+        """That of the file's initial configurations, else the first variant's plain one."""
 
     @classmethod
     def from_kernel(
@@ -228,9 +229,11 @@ class SearchSpace:
             raise nothing_valid(
                 chosen, problem, gpu, reasons, narrowed=bool(fixed or variants), sampled=sampled
             )
+        conditions = Allowed(kernel, problem, gpu, narrowed)
+        default = settled_default(kernel, problem, gpu, conditions.contains)
         if not sampled:
-            return cls(spaces, size_before, left_out)
-        return cls(spaces, size_before, left_out, about=about, beyond=Allowed(kernel, problem, gpu, narrowed))
+            return cls(spaces, size_before, left_out, default=default)
+        return cls(spaces, size_before, left_out, about=about, beyond=conditions, default=default)
 
     def __len__(self) -> int:
         return sum(len(variant) for variant in self.variants)
@@ -274,7 +277,9 @@ class SearchSpace:
         return self if variants == self.variants else self._of(variants, self.kind)
 
     def _of(self, variants: Sequence[VariantSpace], kind: str) -> SearchSpace:
-        return SearchSpace(variants, self.size_before, self.left_out, kind, self.about, self.beyond)
+        return SearchSpace(
+            variants, self.size_before, self.left_out, kind, self.about, self.beyond, self.default
+        )
 
     def restricted(self, configurations: Iterable[Configuration]) -> SearchSpace:
         """Return the part of the space that is in a recording.

@@ -352,3 +352,5 @@ class InitialSpec:
     doc: str = ""
     file: str = ""
     """Name of the file that it stands in."""
+    default: Expression | None = None
+    """Condition over the same under which it is the default configuration; None for never."""

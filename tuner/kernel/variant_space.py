@@ -131,6 +131,13 @@ class VariantSpace:
         indices = (parameter.values.index(parameter.default) for parameter in self.parameters)
         return np.fromiter(indices, dtype=np.int64)
 
+    @property
+    def plain(self) -> Configuration:
+        """The default values, or the valid configuration nearest to them."""
+        row = self.nearest(self.default)
+        assert row is not None
+        return self.configuration(row)
+
 
 def _apart(value: Value, other: Value) -> float:
     """Return the distance between two values."""

@@ -129,6 +129,7 @@ def _initial(
         optional(table, "minimize", everything),
         " ".join(table.get("doc", str, "").split()),
         table.where.partition(":")[0],
+        optional(table, "default", everything),
     )
     choices = [item for item in parameters.values() if isinstance(item, tuple)]
     if bool(choices) != (initial.minimize is not None):
