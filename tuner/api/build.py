@@ -21,7 +21,7 @@ from tuner.api.call import Call, require
 from tuner.api.description import Described, Reader
 from tuner.core.errors import UsageError, suggestion, typed
 from tuner.kernel.headers import read_source
-from tuner.kernel.identity import imported_files
+from tuner.kernel.imports import imported_files
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.types import CType, Parameter
 from tuner.kernel.toml.table import name_for

@@ -52,6 +52,7 @@ class CompilePool:
         memory_limit_bytes: by how much the address space of a child may grow; beyond it the compilation counts as
             ``compile_oom``. None for a share of the machine's memory.
         slots: of all pools that share the machine with this one.
+        worker: module of the children.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class CompilePool:
         deadline_s: float = DEADLINE_S,
         memory_limit_bytes: int | None = None,
         slots: Slots | None = None,
+        worker: str = "tuner.children.compile_worker",
     ) -> None:
+        self._worker = worker
         self.jobs = jobs or default_jobs()
         self.cache = cache
         self._deadline_s = deadline_s
@@ -195,7 +198,7 @@ class CompilePool:
 
     def _spawn(self) -> CompileChild:
         arguments = [str(self.cache) if self.cache else "-", str(self._limit)]
-        child = Child("tuner.children.compile_worker", COMPILING, arguments)
+        child = Child(self._worker, COMPILING, arguments)
         with self._lock:
             self._children.add(child)
             if self._closing:

@@ -35,6 +35,7 @@ from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
 from tuner.devices.submissions import SourceKey, Submissions, source_key, trial_of
 from tuner.kernel.batching import choose_conditions
+from tuner.kernel.imports import libraries_built_with
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
@@ -72,6 +73,8 @@ class LocalDevice(Device):
         self.processes = processes or Processes(index, jobs, cache, worker, pool)
         self.processes.tell(say)
         self._guard, self._pool = self.processes.guard, self.processes.pool
+        self._compilers = self._pool
+        """Of candidates."""
         cache = None if self.processes.locked_in else self.processes.cache  # which may lie for all to come
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
         self.name = f"cuda:{index}"
@@ -118,6 +121,8 @@ class LocalDevice(Device):
             self._submissions = Submissions(kernel, problem)
         self._seed, self._truth, self.conditions = seed, truth, conditions
         self._requests = self._ahead = Requests(kernel, self.gpu, self._pool)
+        if not self.processes.locked_in:
+            self._compilers = self.processes.compilers_for(libraries_built_with(kernel))
         for configuration in list(self._compiling):
             self.forget(configuration)
         self.calibration = self.calibration or self.known_calibration()
@@ -203,7 +208,7 @@ class LocalDevice(Device):
         submissions.begin(number)
         compiling = self._compiling.pop(configuration, None)
         if compiling is None:
-            compiling = self._pool.submit(self._rendering(configuration))
+            compiling = self._compilers.submit(self._rendering(configuration))
         compiling.add_done_callback(
             lambda done: self._compiled(submissions, number, configuration, incumbent, done.result())
         )
@@ -211,7 +216,7 @@ class LocalDevice(Device):
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
         submissions = self._submissions
-        compiling = self._pool.submit(self._rendering(configuration), ahead=True)
+        compiling = self._compilers.submit(self._rendering(configuration), ahead=True)
         compiling.add_done_callback(lambda _: submissions.wake())
         self._compiling[configuration] = compiling
 

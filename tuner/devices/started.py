@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -17,6 +17,11 @@ from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
 from tuner.devices.examined import ExaminedGuard
 from tuner.devices.guard import Guard
+
+LIBRARIES = "torch", "triton", "cupy"
+"""Which take seconds to import."""
+MOST_BUILDERS = 8
+"""Each has half a gigabyte of torch in memory."""
 
 
 def has_gpu() -> bool:
@@ -78,6 +83,7 @@ class Processes:
         self._next: Guard | None = None
         self._ending: list[threading.Thread] = []
         self.pool = pool or CompilePool(jobs, self.cache)
+        self._builders: CompilePool | None = None
 
     def _tell(self, text: str) -> None:
         self._say(text)
@@ -112,6 +118,15 @@ class Processes:
         jailed, self._ahead = self._ahead or self._waiting(), None
         jailed._lock.set_result(LockIn(tuple(path.resolve() for path in readable), open_files))
         return jailed
+
+    def compilers_for(self, libraries: Collection[str]) -> CompilePool:
+        """Return who compiles what functions build that use some libraries; processes that start later import these."""
+        self.arguments += [one for one in LIBRARIES if one in libraries and one not in self.arguments]
+        if "triton" not in libraries:
+            return self.pool
+        jobs = min(self.pool.jobs, MOST_BUILDERS)
+        self._builders = self._builders or CompilePool(jobs, worker="tuner.children.build_worker")
+        return self._builders
 
     def tell(self, say: Callable[[str], None]) -> None:
         """Say from now on, and now what there was to say before."""
@@ -163,6 +178,8 @@ class Processes:
         self.end_fresh()
         if self._ahead is not None:
             self._ahead.close()
+        if self._builders is not None:
+            self._builders.close()
         if not self.locked_in:
             self.pool.close()
         self.alone()

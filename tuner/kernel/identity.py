@@ -25,6 +25,7 @@ from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.headers import first_file, own_headers, read_source
+from tuner.kernel.imports import modules_of
 from tuner.kernel.options import options_of, written_options
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec
@@ -278,7 +279,7 @@ def file_digest(path: Path) -> str:
         if path.suffix == ".py":
             with contextlib.suppress(ValueError, SyntaxError, RecursionError):
                 return digest(
-                    [_plain(tree) for tree in _modules(ast.parse(read_source(path)), path).values()]
+                    [_plain(tree) for tree in modules_of(ast.parse(read_source(path)), path).values()]
                 )
         stat = path.stat()
         return _bytes_digest(path, stat.st_mtime_ns, stat.st_size)
@@ -290,45 +291,6 @@ def file_digest(path: Path) -> str:
 def _bytes_digest(path: Path, changed_ns: int, size: int) -> str:  # noqa: ARG001 - of the key
     with path.open("rb") as file:  # a golden file may have gigabytes
         return hashlib.file_digest(file, "sha256").hexdigest()[:32]
-
-
-def imported_files(tree: ast.Module, path: Path) -> list[Path]:
-    """Return the files that a Python file imports, directly or not, from its folder.
-
-    Args:
-        tree: what counts of the file.
-        path: the file.
-    """
-    return [file for file in _modules(tree, path) if file != path and file.is_relative_to(path.parent)]
-
-
-def _modules(tree: ast.Module, path: Path) -> dict[Path, ast.Module]:
-    """Return the syntax trees of a Python file and of all that it imports from its folder."""
-    trees, pending = {path: tree}, [path]
-    while pending:
-        file = pending.pop(0)
-        for module in sorted(_imported(trees[file], file, path.parent) - trees.keys()):
-            trees[module] = ast.parse(read_source(module))
-            pending.append(module)
-    return trees
-
-
-def _imported(tree: ast.Module, file: Path, folder: Path) -> set[Path]:
-    """Return the files in a folder that a module of it may import."""
-    names = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names += [(folder, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            start = file.parents[min(node.level, len(file.parents)) - 1] if node.level else folder
-            names += [(start, f"{node.module or ''}.{alias.name}") for alias in node.names]
-    files = set()
-    for start, name in names:
-        module = start
-        for part in filter(None, name.split(".")):
-            module /= part
-            files |= {module.with_name(f"{part}.py"), module / "__init__.py"}
-    return {path for path in files if path.is_file()}
 
 
 def _plain(node: Any) -> Any:

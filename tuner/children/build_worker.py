@@ -1,0 +1,97 @@
+"""The compiling child for functions that build kernels with Triton: what they launch is compiled into Triton's cache.
+
+The measuring process finds it there; by itself it would compile one configuration after the other while the GPU waits.
+Nothing is launched: Triton is told which GPU to compile for, and arrays have shapes but no memory (torch's device
+``meta``). What cannot be compiled so is compiled where it is measured, which also says what is wrong with it. Memory is
+not limited: importing torch maps more of it than a compiler may.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+from msgspec import structs
+
+from tuner.children.compilation import COMPILING, Compilation, CompileRequest, RenderRequest
+from tuner.children.compile_worker import Compiler
+from tuner.core.model import Gpu
+from tuner.core.processes import ParentPipe
+from tuner.kernel.functions import arguments_for, built
+from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import tensors_of
+from tuner.runtime.launches import Buffer
+
+THREADS_OF_WARP = 32
+
+
+class _Target:
+    """Of Triton's driver, what compiling asks for."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def get_current_target(self) -> Any:
+        return self._target
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, _device: int) -> int:
+        return 0
+
+
+def compile_only(gpu: Gpu) -> None:
+    """Have launches of Triton's kernels compile them for a GPU, and do no more."""
+    compiler = importlib.import_module("triton.backends.compiler")
+    runtime = importlib.import_module("triton.runtime")
+    runtime.driver.set_active(_Target(compiler.GPUTarget("cuda", gpu.cc, THREADS_OF_WARP)))
+    launch = runtime.JITFunction.run
+
+    def run(kernel: Any, *arguments: Any, **how: Any) -> Any:
+        return launch(kernel, *arguments, **{**how, "warmup": True})
+
+    runtime.JITFunction.run = run
+
+
+def answer(compiler: Compiler, request: CompileRequest) -> Compilation:
+    """Return the function that a request names, with what it launches compiled."""
+    compilation = compiler.answer(request)
+    if (call := compilation.call) is None or not isinstance(request, RenderRequest):
+        return compilation
+    began = time.monotonic()
+    with suppress(Exception, SystemExit):
+        tensors = tensors_of(read_kernel(request.kernel_file), request.problem, request.gpu)
+        available = {"stream": 0, **call.numbers, **{tensor.name: _array(tensor) for tensor in tensors}}
+        function = built(call.function, call.parameters)
+        positional, named = arguments_for(function, available, call.function.text)
+        function(*positional, **named)
+    return structs.replace(compilation, compile_s=time.monotonic() - began)
+
+
+def _array(tensor: Buffer) -> Any:
+    torch = importlib.import_module("torch")
+    array = torch.empty(tensor.shape, dtype=getattr(torch, tensor.dtype), device="meta")
+    return array.permute(*reversed(range(array.dim()))) if tensor.transposed else array
+
+
+def main() -> None:
+    """Serve until the parent closes the pipe."""
+    pipe = ParentPipe(COMPILING)
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is imported: this process needs no context
+    with suppress(Exception):
+        importlib.import_module("torch")
+    compiler, gpu = Compiler(None), None
+    while (request := pipe.receive()) is not None:
+        if gpu is None:
+            gpu = request.gpu  # a pool's requests are all of one
+            with suppress(Exception):
+                compile_only(gpu)
+        pipe.send(answer(compiler, request))
+
+
+if __name__ == "__main__":
+    main()
