@@ -11,7 +11,7 @@ import click
 
 from tuner.cli.commands.studies import BenchArguments
 from tuner.cli.configuration import open_gpu
-from tuner.cli.filters import problem_filter
+from tuner.cli.filters import problem_filter, report_damage
 from tuner.cli.loader import given_options
 from tuner.cli.problems import make_problems
 from tuner.core.conditions import Mode
@@ -79,8 +79,7 @@ def _show_history(
     filters = Filters(kernel=kernel.name if kernel else "", mode=mode, regime=options.regime or "")
     with Database.open(options.db, write=False) as database:
         benches = database.benchmarks(filters)
-    for line in benches.damaged:
-        show_line(f"left out: {line}; run: tune db check", err=True)
+    report_damage(benches.damaged)
     fitting = [row for row in benches.rows if fits(row.problem) and row.contestant not in (TIMED, MEMBER)]
     rows = fitting[: options.limit] if options.limit else fitting
     if len(rows) < len(fitting):
@@ -154,8 +153,7 @@ class _Benches:
             fits: whether a problem that was tuned is wanted.
         """
         winners = study.stored_winners(database, device.gpu, self.kernel)
-        for line in winners.damaged:
-            say(f"left out: {line}; run: tune db check")
+        report_damage(winners.damaged)
         to_do: list[tuple[Problem, StoredWinner | None]]
         if problems is not None:
             to_do = [(problem, None) for problem in problems]

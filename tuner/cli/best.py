@@ -10,7 +10,6 @@ from typing import Any
 
 from tuner.cli.commands.results import BestArguments
 from tuner.cli.filters import listing_filters, origin, refuse_unknown, report_damage, show_records
-from tuner.core import paths
 from tuner.core.errors import DatabaseError, TunerError, suggestion
 from tuner.database.database import Database
 from tuner.database.records import Filters, Record, Selection, StoredWinner
@@ -19,7 +18,7 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, kernel_of_run
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts, confirmation_text
-from tuner.report.next_steps import database_option, show_next
+from tuner.report.next_steps import database_option, kernel_argument, show_next
 from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
 from tuner.winners.current import BestWinner, Kernels, KernelState, best_winners, kernel_filters, named_kernel
 
@@ -210,8 +209,7 @@ def _resuming(database: Database, kernel: str) -> str:
             same_text = KernelIdentity(spec).same_text
             last = database.latest_unfinished(run.problem, run.device, same_text)
             if last is not None and same_text(last):
-                builtin = spec.file.parent == paths.search_spaces()
-                words = ["tune", spec.name if builtin else shlex.quote(str(spec.file))]
+                words = ["tune", shlex.quote(kernel_argument(spec.name, spec.file))]
                 default = spec.problem()
                 words += [] if run.problem == default else [as_options(spec, default, run.problem)]
                 words += [] if run.device == "cuda:0" else ["--device", shlex.quote(run.device)]

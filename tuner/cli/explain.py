@@ -23,7 +23,7 @@ from tuner.cli.configuration import (
 from tuner.core import paths
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.errors import CompileError
-from tuner.core.files import refuse_missing_parent
+from tuner.core.files import refuse_missing_parent, unused
 from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -120,8 +120,7 @@ MAX_NAME = 120
 def profile(asked: ProfileArguments) -> None:
     """Profile a configuration with Nsight Compute, keep its report, and print the figures."""
     refuse_wrong_names(asked)
-    if asked.output is not None:
-        refuse_missing_parent(asked.output)
+    refuse_missing_parent(asked.output)
     refuse_without_gpu(asked.device_name)
     ncu = find(NCU, asked.ncu_path)  # a missing tool is reported before anything is started
     chosen = choose(asked, describe_gpu(asked.device_name))
@@ -152,10 +151,7 @@ def _report_file(chosen: ChosenConfiguration, output: Path | None) -> Path:
         *(str(value) for value in chosen.configuration.values.values()),
     ]
     name = re.sub(r"[^\w.+-]", "_", "-".join(words))[:MAX_NAME]
-    path, count = FOLDER / f"{name}{SUFFIX}", 2
-    while path.exists():
-        path, count = FOLDER / f"{name}-{count}{SUFFIX}", count + 1
-    return path
+    return unused(FOLDER / f"{name}{SUFFIX}")
 
 
 def _job(chosen: ChosenConfiguration, device: int, seed: int) -> tuple[ToolJob, int]:

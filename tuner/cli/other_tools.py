@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.commands.winners import ExportArguments, ImportArguments
-from tuner.cli.filters import filters_of, parse_sizes
+from tuner.cli.filters import filters_of, parse_sizes, report_damage
 from tuner.cli.loader import given_options
 from tuner.core.errors import UsageError
 from tuner.database.database import Database
@@ -40,8 +40,7 @@ def export(asked: ExportArguments) -> None:
 
 
 def _write(kind: str, results: Results, output: Path, *, force: bool) -> None:
-    for line in results.damaged:
-        show_line(f"left out: {line}", err=True)
+    report_damage(results.damaged)
     what = f"{printable(results.run.problem)} on {printable(results.run.gpu.name)}"
     if kind == "optuna":
         if str(output) == "-":

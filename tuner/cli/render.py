@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,23 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.templates import apart, template_name
 from tuner.kernel.variant_spec import LaunchSpec
-from tuner.report import configurations
+from tuner.report.configurations import (
+    ChosenConfiguration,
+    arguments_text,
+    buffer_record,
+    launch_record,
+    shape_text,
+)
 from tuner.report.tables import configuration_record, say, show_json
 from tuner.report.terminal import print_exactly, printable
-from tuner.runtime.launches import Launch, Plan
+from tuner.runtime.launches import Launch
 
 MARK = "// tune render: "
 """What every file begins with, unless it is exactly what is compiled."""
 
 
 @dataclass(frozen=True)
-class _Rendered:
+class _Code:
     """The code of one launch of a configuration, or of all that repeat it."""
 
     spec: LaunchSpec
@@ -55,13 +60,12 @@ def render(asked: RenderArguments) -> None:
         raise UsageError("--json and --output exclude each other", "give one of them")
     if asked.force and asked.output is None:
         raise UsageError("--force replaces files", "name their folder with -o")
-    if asked.output is not None:
-        refuse_missing_parent(asked.output)
+    refuse_missing_parent(asked.output)
     gpu, _ = named_gpu(asked)
     chosen = choose(asked, gpu)
     with launching(chosen):
-        plan, launches = _rendered(chosen)
-    count = len(launches)
+        rendered = _Rendered(chosen, exact=asked.exact)
+    count = len(rendered.codes)
     if asked.number is not None and asked.number > count:
         raise UsageError(
             f"there is no launch {asked.number}", f"{chosen.configuration.variant} has {count} here"
@@ -70,10 +74,10 @@ def render(asked: RenderArguments) -> None:
     for note in chosen.notes:
         say(note)
     if asked.as_json:
-        show_json(_as_json(chosen, plan, launches, numbers, exact=asked.exact))
+        show_json(rendered.to_json(numbers))
         return
     alone = len(numbers) == 1 or asked.output is not None
-    texts = dict(_text(chosen, launches, i, exact=asked.exact, alone=alone) for i in numbers)
+    texts = {rendered.file_name(number): rendered.text(number, alone=alone) for number in numbers}
     if asked.output is not None:
         _write(asked.output, texts, force=asked.force)
         return
@@ -81,80 +85,111 @@ def render(asked: RenderArguments) -> None:
         print_exactly(text)
 
 
-def _rendered(chosen: configurations.ChosenConfiguration) -> tuple[Plan, list[_Rendered]]:
-    """Return what a configuration becomes: its plan, and its launches, rendered.
+class _Rendered:
+    """What a configuration becomes: its plan, the compiler's options, and the code of its launches, by number from 1.
+
+    Args:
+        chosen: the configuration.
+        exact: whether sources are shown exactly as they are compiled.
 
     Raises:
         KernelError: a template cannot be rendered.
         UnlaunchableError: a grid, block or amount of shared memory is beyond the GPU's limits.
     """
-    kernel, of = chosen.kernel, (chosen.problem, chosen.gpu, chosen.configuration)
-    plan, specs = make_plan(kernel, *of), kernel.launches(*of)
 
-    def rendered() -> list[tuple[str, str, str | None]]:
-        texts = []
-        for spec in specs:
-            source, entry = render_launch(kernel, spec, *of)
-            lines = line_map(kernel, spec, *of) if spec.template.suffix == ".j2" else None
-            plain = source if spec.template.suffix != ".j2" else None  # it has a directive already
-            texts.append((source, entry, with_line_directives(source, lines) if lines else plain))
-        return texts
+    def __init__(self, chosen: ChosenConfiguration, *, exact: bool) -> None:
+        self._chosen, self._exact = chosen, exact
+        kernel, of = chosen.kernel, (chosen.problem, chosen.gpu, chosen.configuration)
+        self._plan, specs = make_plan(kernel, *of), kernel.launches(*of)
 
-    told = apart(rendered, kernel.file.name)
-    codes = zip(specs, plan.by_code, told, strict=True)
-    return plan, [_Rendered(spec, launches, *texts) for spec, launches, texts in codes]
+        def rendered() -> tuple[Sequence[str], list[tuple[str, str, str | None]]]:
+            texts = []
+            for spec in specs:
+                source, entry = render_launch(kernel, spec, *of)
+                lines = line_map(kernel, spec, *of) if spec.template.suffix == ".j2" else None
+                plain = source if spec.template.suffix != ".j2" else None  # it has a directive already
+                texts.append((source, entry, with_line_directives(source, lines) if lines else plain))
+            return options_of(kernel, *of), texts
 
+        self._options, told = apart(rendered, kernel.file.name)
+        codes = zip(specs, self._plan.by_code, told, strict=True)
+        self.codes = [_Code(spec, launches, *texts) for spec, launches, texts in codes]
 
-def _text(
-    chosen: configurations.ChosenConfiguration,
-    launches: Sequence[_Rendered],
-    number: int,
-    *,
-    exact: bool,
-    alone: bool,
-) -> tuple[str, str]:
-    """Return the name of a launch's file, and its text after comments: without them if exact and alone."""
-    launch = launches[number - 1]
-    name = re.sub(r"\W+", "_", launch.entry, flags=re.ASCII).strip("_")[:64]
-    source = launch.source if exact else _with_lines(chosen, launch)
-    head = [] if exact and alone else _head(chosen, launches, number)
-    return f"{number}_{name or 'kernel'}.cu", "\n".join([*head, source])
+    def file_name(self, number: int) -> str:
+        """Return the name of a launch's file."""
+        name = re.sub(r"\W+", "_", self.codes[number - 1].entry, flags=re.ASCII).strip("_")[:64]
+        return f"{number}_{name or 'kernel'}.cu"
 
+    def text(self, number: int, *, alone: bool) -> str:
+        """Return a launch's source after comments: without them if exact and alone."""
+        code = self.codes[number - 1]
+        source = self._source(code)
+        head = [] if self._exact and alone else self._head(number, code)
+        return "\n".join([*head, source])
 
-def _with_lines(chosen: configurations.ChosenConfiguration, launch: _Rendered) -> str:
-    if launch.lined is None:
-        template = template_name(chosen.kernel.folder, launch.spec.template)
-        say(f"{template} measures or filters what its macros return: its lines cannot be told apart")
-    return launch.source if launch.lined is None else launch.lined
+    def to_json(self, numbers: Iterable[int]) -> dict[str, Any]:
+        """Return everything about the configuration for programs, with the launches of some numbers."""
+        chosen = self._chosen
+        return {
+            **chosen.problem.to_json(),
+            "gpu": chosen.gpu.name,
+            "arch": chosen.gpu.arch,
+            **configuration_record(chosen.configuration),
+            "chosen": chosen.source,
+            "notes": chosen.notes,
+            "compile_options": self._options,
+            "scratch": [buffer_record(buffer) for buffer in self._plan.scratch],
+            "launches": [self._record(number, self.codes[number - 1]) for number in numbers],
+        }
 
+    def _source(self, code: _Code) -> str:
+        if self._exact:
+            return code.source
+        if code.lined is None:
+            template = template_name(self._chosen.kernel.folder, code.spec.template)
+            say(f"{template} measures or filters what its macros return: its lines cannot be told apart")
+            return code.source
+        return code.lined
 
-def _head(
-    chosen: configurations.ChosenConfiguration, launches: Sequence[_Rendered], number: int
-) -> list[str]:
-    launch = launches[number - 1]
-    kernel, gpu = chosen.kernel, chosen.gpu
-    folders = (launch.spec.template.parent, *kernel.include)
-    options = [f"-arch={gpu.arch}", *_options(chosen), *(f"-I{folder}" for folder in folders)]
-    lines = (
-        f"launch {number} of {len(launches)} of {chosen.configuration}",
-        f"{chosen.problem} on {gpu.name}",
-        *_calls(launch),
-        f"options: {' '.join(options)}",
-    )
-    return [MARK + _comment(lines[0]), *(f"//   {_comment(line)}" for line in lines[1:])]
+    def _include(self, code: _Code) -> list[str]:
+        return [str(folder) for folder in (code.spec.template.parent, *self._chosen.kernel.include)]
 
+    def _head(self, number: int, code: _Code) -> list[str]:
+        chosen = self._chosen
+        options = [f"-arch={chosen.gpu.arch}", *self._options, *(f"-I{one}" for one in self._include(code))]
+        lines = (
+            f"launch {number} of {len(self.codes)} of {chosen.configuration}",
+            f"{chosen.problem} on {chosen.gpu.name}",
+            *_calls(code),
+            f"options: {' '.join(options)}",
+        )
+        return [MARK + _comment(lines[0]), *(f"//   {_comment(line)}" for line in lines[1:])]
 
-def _options(chosen: configurations.ChosenConfiguration) -> tuple[str, ...]:
-    """Return the compiler's options, rendered where templates are."""
-    of = chosen.kernel, chosen.problem, chosen.gpu, chosen.configuration
-    return tuple(apart(partial(options_of, *of), chosen.kernel.file.name))
+    def _record(self, number: int, code: _Code) -> dict[str, Any]:
+        return {
+            "number": number,
+            "template": str(code.spec.template),
+            **launch_record(code.entry, code.launches[0]),
+            **self._repeated(code),
+            "include": self._include(code),
+            "source": self._source(code),
+        }
+
+    def _repeated(self, code: _Code) -> dict[str, Any]:
+        """Return all launches of a code that repeats, each with its place among the plan's, from 1."""
+        if len(code.launches) == 1:
+            return {}
+        launches = enumerate(self._plan.launches, 1)
+        places = [place for place, one in launches if one.code == code.launches[0].code]
+        records = [launch_record(code.entry, one) for one in code.launches]
+        return {"repeats": [{"place": place, **one} for place, one in zip(places, records, strict=True)]}
 
 
 MOST_CALLS = 4
 """Of one code, in a comment; --json has all."""
 
 
-def _calls(code: _Rendered) -> Iterator[str]:
+def _calls(code: _Code) -> Iterator[str]:
     """Yield arguments and shape of a code's launch; of many the first and the last."""
     if len(code.launches) > 1:
         yield f"repeats {len(code.launches)} times:"
@@ -163,55 +198,13 @@ def _calls(code: _Rendered) -> Iterator[str]:
             if number == MOST_CALLS:
                 yield "..."
             continue
-        yield f"{code.entry}({configurations.arguments_text(launch)})"
-        yield configurations.shape_text(launch)
+        yield f"{code.entry}({arguments_text(launch)})"
+        yield shape_text(launch)
 
 
 def _comment(text: str) -> str:
     """Return text that a comment of one line can hold; a backslash at its end would go on with the next."""
     return printable(" ".join(text.split())).rstrip("\\")
-
-
-def _as_json(
-    chosen: configurations.ChosenConfiguration,
-    plan: Plan,
-    launches: Sequence[_Rendered],
-    numbers: Sequence[int],
-    *,
-    exact: bool,
-) -> dict[str, Any]:
-    kernel = chosen.kernel
-    return {
-        **chosen.problem.to_json(),
-        "gpu": chosen.gpu.name,
-        "arch": chosen.gpu.arch,
-        **configuration_record(chosen.configuration),
-        "chosen": chosen.source,
-        "notes": chosen.notes,
-        "compile_options": _options(chosen),
-        "scratch": [configurations.buffer_record(buffer) for buffer in plan.scratch],
-        "launches": [
-            {
-                "number": number,
-                "template": str(launch.spec.template),
-                **configurations.launch_record(launch.entry, launch.launches[0]),
-                **_repeated(launch, plan),
-                "include": [str(launch.spec.template.parent), *map(str, kernel.include)],
-                "source": launch.source if exact else _with_lines(chosen, launch),
-            }
-            for number in numbers
-            for launch in [launches[number - 1]]
-        ],
-    }
-
-
-def _repeated(code: _Rendered, plan: Plan) -> dict[str, Any]:
-    """Return all launches of a code that repeats, each with its place among the plan's, from 1."""
-    if len(code.launches) == 1:
-        return {}
-    places = [place for place, one in enumerate(plan.launches, 1) if one.code == code.launches[0].code]
-    records = [configurations.launch_record(code.entry, one) for one in code.launches]
-    return {"repeats": [{"place": place, **one} for place, one in zip(places, records, strict=True)]}
 
 
 def _write(folder: Path, texts: Mapping[str, str], *, force: bool) -> None:

@@ -24,7 +24,7 @@ from tuner.cli.options import ConfigurationArguments
 from tuner.cli.problems import assignments, size_of
 from tuner.core import paths
 from tuner.core.errors import CompileError, DatabaseError, UsageError, suggestion
-from tuner.core.files import refuse_missing_parent
+from tuner.core.files import refuse_missing_parent, unused
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
 from tuner.inspect.tools.cases import Case, LeftOut, compile_cases, planted, small_problems
@@ -49,8 +49,7 @@ def sanitize(asked: SanitizeArguments) -> None:
     tools = _tools(asked.tools)
     _refuse_contradictions(asked)
     refuse_wrong_names(asked)
-    if asked.output is not None:
-        refuse_missing_parent(asked.output)
+    refuse_missing_parent(asked.output)
     refuse_without_gpu(asked.device_name)
     sanitizer = find(SANITIZER, asked.sanitizer_path)  # a missing tool is reported before anything is started
     gpu = describe_gpu(asked.device_name)
@@ -191,9 +190,7 @@ def _cases(chosen: _Chosen, asked: SanitizeArguments, gpu: Gpu) -> tuple[list[Ca
 
 def _folder(kernel: str, output: Path | None) -> Path:
     """Make a folder for the logs and return it; one that has something in it is refused."""
-    folder, count = output or FOLDER / f"{kernel}-{datetime.now().strftime('%Y%m%d-%H%M%S')}", 2
-    while output is None and folder.exists():
-        folder, count = folder.with_name(f"{folder.name}-{count}"), count + 1
+    folder = output or unused(FOLDER / f"{kernel}-{datetime.now().strftime('%Y%m%d-%H%M%S')}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is not an empty folder", "name a new one for the logs")
     folder.mkdir(parents=True, exist_ok=True)

@@ -72,14 +72,22 @@ def _partial(name: str, number: str) -> str:
     return f".{name}.{number}.partial"
 
 
-def refuse_missing_parent(path: Path) -> None:
-    """Refuse a file or folder that a user names for output where the folder around it does not exist.
+def refuse_missing_parent(path: Path | None) -> None:
+    """Refuse a file or folder, if a user names one for output, where the folder around it does not exist.
 
     Raises:
         UsageError: it does not exist.
     """
-    if not (parent := path.absolute().parent).is_dir():
+    if path is not None and not (parent := path.absolute().parent).is_dir():
         raise UsageError(f"{parent} is no folder", "make it, or name another place")
+
+
+def unused(path: Path) -> Path:
+    """Return a path that nothing has: this one, else with -2, -3 and so on before its suffix."""
+    free, count = path, 2
+    while free.exists():
+        free, count = path.with_name(f"{path.stem}-{count}{path.suffix}"), count + 1
+    return free
 
 
 def write_csv(path: Path, names: Sequence[str], rows: Iterable[Mapping[str, object]]) -> None:

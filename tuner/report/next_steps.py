@@ -30,6 +30,11 @@ def database_option(database: Path) -> str:
     return "" if database == paths.DATABASE else f" --db {shlex.quote(str(database))}"
 
 
+def kernel_argument(name: str, file: Path) -> str:
+    """Return what names a kernel in a command: its name if it is a built-in one, else its file."""
+    return name if file.parent == paths.search_spaces() else str(file)
+
+
 def next_steps(results: Sequence[Result], database: Path) -> list[str]:
     """Return lines with the commands that make use of the winners, below those of a summary; none without a winner."""
     db = database_option(database)
@@ -45,8 +50,7 @@ def _of_one(result: Result, db: str) -> dict[str, str]:
     steps = {} if run.foreign else {f"tune explain --trial {finish.winner.id}{db}": "what limits it"}
     steps[f"tune report{db}"] = "figures of this run"
     if finish.exportable and not run.replayed:
-        builtin = Path(run.kernel_file).parent == paths.search_spaces()
-        kernel = run.problem.kernel if builtin else shlex.quote(run.kernel_file)
+        kernel = shlex.quote(kernel_argument(run.problem.kernel, Path(run.kernel_file)))
         folder = shlex.quote(f"{run.problem.kernel}_bundle")
         steps[f"tune bundle {kernel}{db} -o {folder}"] = "call it from C++ and Python"
     return steps

@@ -25,6 +25,7 @@ from tuner.core.model import Configuration, Run
 from tuner.core.stats import equivalence_margin
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredRace, StoredWinner
+from tuner.report import tables
 from tuner.winners.current import Kernels
 
 
@@ -242,7 +243,7 @@ def _different_cards(model: str, runs: Sequence[Run]) -> list[str]:
             noise = [run.calibration.noise.values() for run in (*own, *first) if run.calibration]
             beyond = abs(time_ns / first_ns - 1) > max(REFERENCE_NOISE, *chain(*noise))
             said = f"{time_ns / first_ns:.3f}{', beyond the noise' if beyond else ''}"
-        parts.append(f"{_card(own[0])} ({_runs(len(own))}) {said}")
+        parts.append(f"{_card(own[0])} ({tables.counted(len(own), 'run')}) {said}")
     return [f"{model}: {len(of_card)} GPUs, the reference kernel's time on each: {'; '.join(parts)}"]
 
 
@@ -278,14 +279,12 @@ def _different_kernels(runs: Sequence[Run]) -> list[str]:
             if len(computations) > 1
             else "its text was changed between runs: their results do not compare"
         )
-        each = ", ".join(f"{digest[:8]} in {_runs(count)}" for (_, digest), count in counted.most_common())
+        each = ", ".join(
+            f"{digest[:8]} in {tables.counted(count, 'run')}" for (_, digest), count in counted.most_common()
+        )
         lines.append(f"{kernel}: {len(counted)} texts ({each}); {what}")
     return lines
 
 
 def _card(run: Run) -> str:
     return run.gpu.uuid[:12] or "a GPU without a UUID"
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'' if count == 1 else 's'}"

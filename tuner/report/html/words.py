@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tuner.core import paths
 from tuner.core.model import Problem, Run, Trial, Value, value_text
 from tuner.database.records import RESERVATIONS
 from tuner.report.configurations import StoredTexts, edges_text
 from tuner.report.html.drawing import is_number
 from tuner.report.html.subjects import TunedProblem
 from tuner.report.html.timing_figures import first_line
+from tuner.report.next_steps import kernel_argument
 from tuner.report.tables import (
     counted,
     duration,
@@ -104,8 +104,7 @@ def command(problem: TunedProblem) -> str:
         return ""
     run, chosen = problem.run, problem.winner.winner.configuration
     asked = run.problem
-    builtin = Path(run.kernel_file).parent == paths.search_spaces()
-    words = ["tune", "explain", asked.kernel if builtin else run.kernel_file]
+    words = ["tune", "explain", kernel_argument(asked.kernel, Path(run.kernel_file))]
     if asked.sizes:
         words += ["--size", asked.sizes_text.replace(" ", ",")]
     words += ["--dtype", asked.dtype] if asked.dtype else []
