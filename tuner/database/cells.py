@@ -28,13 +28,10 @@ _LONG = {
     **dict.fromkeys(("error", "compile_log", "reason", "text"), MAX_TEXT),
     "samples": 4 * MAX_SAMPLES + 1024,  # what zlib makes of noise
 }
-_NOT_CONTENT = {
-    "runs": {"digest", "state", "ended_at", "stats", "owner"},
-    "trials": {"id", "digest"},
-    "winners": {"id", "digest"},
-    "benchmarks": {"id", "digest"},
-}
+_NOT_CONTENT = {"id", "digest"}
 """Columns that may change without the row becoming another one."""
+_NOT_CONTENT_OF_RUNS = {"digest", "state", "ended_at", "stats", "owner"}
+"""The same; a run's id is content."""
 ADDED = frozenset(("computation", "implementation"))
 """Columns of schema 3, which count in a digest where they hold something: the rows of before keep theirs. A later one
 must be text that is empty in older rows, and stand here."""
@@ -58,7 +55,7 @@ def now() -> str:
 
 def row_digest(table: str, row: Mapping[str, Any]) -> str:
     """Hash a row's content; row numbers are not content, so that a merged row keeps its digest."""
-    return content_digest(row, _NOT_CONTENT[table])
+    return content_digest(row, _NOT_CONTENT_OF_RUNS if table == "runs" else _NOT_CONTENT)
 
 
 def content_digest(row: Mapping[str, Any], ignored: Collection[str]) -> str:

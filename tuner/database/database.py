@@ -12,7 +12,7 @@ from tuner.core.model import Configuration, Problem, Run, Status, Trial, digest
 from tuner.database import cells, owners, rows, schema
 from tuner.database.maintenance import ADOPTED, Maintenance
 from tuner.database.queries import Queries
-from tuner.database.records import Benchmark, Metrics, Winner
+from tuner.database.records import Benchmark, Filters, Metrics, Winner
 
 HURRY_S = 1.0
 STATES = ("running", "finished", "interrupted", "failed")
@@ -138,13 +138,12 @@ class Database(Queries, Maintenance):
 
     def has_finished(self, problem: Problem, device: str, computations: Sequence[str]) -> bool:
         """Return whether a run of one of these computations has ended with trials of this problem on this device."""
-        marks = ", ".join("?" * len(computations))
+        where, values = Filters(problem_key=problem.key, computations=tuple(computations)).where()
         finished = (
-            "problem_key = ? AND device = ? AND state = 'finished' "
-            f"AND CASE computation WHEN '' THEN kernel_digest ELSE computation END IN ({marks}) "
-            "AND EXISTS (SELECT 1 FROM trials WHERE run_id = runs.id)"
+            f"SELECT r.id FROM runs r WHERE {where} AND r.device = ? AND r.state = 'finished' "
+            "AND EXISTS (SELECT 1 FROM trials WHERE run_id = r.id)"
         )
-        return bool(self.rows_where("runs", finished, problem.key, device, *computations, columns="id"))
+        return bool(self.select(finished, *values, device))
 
     def refuse_going_on(self, problem: Problem, device: str) -> None:
         """Say which process works on this problem on this device, if one does.

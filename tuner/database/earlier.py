@@ -164,7 +164,7 @@ class EarlierRuns(DatabaseFile):
             yield from trials
 
     def _fastest(
-        self, run: Run, mark: Mark, which: str, values: tuple[Any, ...], limit: int
+        self, run: Run, mark: Mark, which: str, values: Sequence[Any], limit: int
     ) -> list[dict[str, Any]]:
         """Return trials of a run's problem on its GPU, the fastest first: of some runs, among the fastest of all."""
         fastest = (
@@ -173,7 +173,7 @@ class EarlierRuns(DatabaseFile):
         )
         return self.select(
             f"SELECT {_COLUMNS} FROM ({fastest}) t JOIN runs r ON r.id = t.run_id WHERE {which} "
-            "ORDER BY t.time_ns LIMIT ?",
+            "ORDER BY t.time_ns, t.id LIMIT ?",
             *(run.problem.kernel, run.problem.key, run.gpu.name, mark.trials, FASTEST_READ, *values, limit),
         )
 

@@ -13,8 +13,9 @@ from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, Run, Status
 from tuner.database import cells, rows
 from tuner.database.cells import Damaged
-from tuner.database.earlier import FASTEST_READ, NOT_SUSPECT, EarlierRuns
+from tuner.database.earlier import NOT_SUSPECT, EarlierRuns
 from tuner.database.records import (
+    COMPUTED,
     Benchmark,
     Filters,
     LeftBehind,
@@ -84,28 +85,23 @@ class Queries(EarlierRuns):
         It is the best exportable winner, else the fastest verified trial. A winner that was chosen by the mode warm as
         well goes before the others, unless the run's mode alone counts.
 
-        A trial whose time is suspect does not count, nor one that is not among the :data:`FASTEST_READ` fastest of this
-        problem and GPU, replayed ones included. If the run names its computation only what computed that counts, with a
-        mark only what was there before it.
+        A trial whose time is suspect does not count, nor one that is not among the :data:`FASTEST_READ
+        <tuner.database.earlier.FASTEST_READ>` fastest of this problem and GPU, replayed ones included. If the run names
+        its computation only what computed that counts, with a mark only what was there before it.
         """
         mark = mark or self.mark()
-        problem, gpu_name = run.problem, run.gpu.name
         where, values = replace(_same_as(run), exportable=True).where()
         winners = self.select(
             f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} AND t.gpu_name = ? AND t.id <= ? "
             f"ORDER BY {_best_first(one_mode=run.options.one_mode)} LIMIT ?",
-            *(*values, gpu_name, mark.winners, BEST_KNOWN_TRIED),
+            *(*values, run.gpu.name, mark.winners, BEST_KNOWN_TRIED),
         )
         for stored in _selection(winners, self._winner).rows:
             return stored.winner.configuration, stored.winner.time_ns
         where, values = replace(_same_as(run), statuses=(str(Status.OK),)).where()
-        fastest = self.select(
-            "SELECT t.* FROM (SELECT * FROM trials WHERE kernel = ? AND problem_key = ? AND gpu_name = ? "
-            "AND time_ns IS NOT NULL AND id <= ? ORDER BY time_ns LIMIT ?) t JOIN runs r ON r.id = t.run_id "
-            f"WHERE {where} AND {NOT_SUSPECT} ORDER BY t.time_ns, t.id LIMIT ?",
-            *(problem.kernel, problem.key, gpu_name, mark.trials, FASTEST_READ, *values, BEST_KNOWN_TRIED),
-        )
-        for trial in self._trials_of(fastest).rows:
+        fastest = self._fastest(run, mark, f"{where} AND {NOT_SUSPECT}", values, BEST_KNOWN_TRIED)
+        found = (row for each in fastest for row in self.rows_where("trials", "id = ?", each["id"]))
+        for trial in self._trials_of(found).rows:
             return trial.trial.configuration, trial.trial.time_ns or 0.0
         return None
 
@@ -236,7 +232,7 @@ class Queries(EarlierRuns):
         where, values = filters.where()
         keys = self.select(
             "SELECT t.id, t.problem_key, t.gpu_name, t.mode, t.regime, "
-            "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END AS computed, "
+            f"{COMPUTED} AS computed, "
             "r.kernel || char(10) || r.kernel_file || char(10) || r.kernel_digest AS text "
             f"FROM runs r CROSS JOIN winners t ON t.run_id = r.id WHERE {where} ORDER BY {_winners_order(filters)}",
             *values,
@@ -308,7 +304,7 @@ class Queries(EarlierRuns):
         """Return the column names and the rows of one ``SELECT``, which can change nothing."""
         return read_only(self.path, text)
 
-    def _trials_of(self, stored: list[dict[str, Any]]) -> Selection[StoredTrial]:
+    def _trials_of(self, stored: Iterable[dict[str, Any]]) -> Selection[StoredTrial]:
         return _selection(stored, lambda row: rows.decode_trial(row, self.run(row["run_id"])))
 
 

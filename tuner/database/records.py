@@ -269,6 +269,10 @@ def order_by(sort: str) -> str:
     return f"t.id{direction}" if column == "t.id" else f"{column}{direction} NULLS LAST, t.id"
 
 
+COMPUTED = "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END"
+"""SQL of the digest of what a run ``r`` computed; those of schema 2 go by their kernel's text."""
+
+
 @dataclass(frozen=True)
 class Filters:
     """Which trials, winners or benchmarks are meant; an empty field matches everything."""
@@ -286,7 +290,7 @@ class Filters:
     """The start of a run's id."""
     problem_key: str = ""
     computations: tuple[str, ...] = ()
-    """Digests of what was computed; those of runs of schema 2 go by their kernel's text."""
+    """What was computed: :data:`COMPUTED`."""
     replayed: bool | None = None
     exportable: bool | None = None
     """Only for winners."""
@@ -304,8 +308,7 @@ class Filters:
             parts.append(("t.variant = ?", [self.variant]))
         if self.computations:
             marks = ", ".join("?" * len(self.computations))
-            which = "CASE r.computation WHEN '' THEN r.kernel_digest ELSE r.computation END"
-            parts.append((f"{which} IN ({marks})", list(self.computations)))
+            parts.append((f"{COMPUTED} IN ({marks})", list(self.computations)))
         if self.gpu:
             parts.append(("instr(lower(r.gpu_name), lower(?)) > 0", [self.gpu]))
         for name, size in self.sizes.items():
