@@ -7,7 +7,6 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +19,17 @@ from tuner.core.messages import Channel, Record
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.core.processes import ParentPipe, limit_memory
 from tuner.inspect.check.host_data import UNWRITTEN, HostData, difference
-from tuner.inspect.emulator.accesses import Pattern, Told
+from tuner.inspect.check.host_launches import HostLaunches
+from tuner.inspect.emulator.accesses import Pattern
 from tuner.inspect.emulator.building import NotForHost
-from tuner.inspect.emulator.host import (
-    HostArray,
-    HostKernel,
-    KernelFault,
-    Schedule,
-    in_structs,
-    launch_arguments,
-)
+from tuner.inspect.emulator.host import KernelFault
 from tuner.kernel.contents import REMEDY, further_contents
 from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
-from tuner.kernel.headers import with_own_headers
 from tuner.kernel.load import read_kernel
-from tuner.kernel.options import options_of
-from tuner.kernel.plan import make_plan, reference_configuration, reference_launch, tensors_of
+from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import Expected, disagreement, in_full
-from tuner.kernel.render import line_map, render_launch
-from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import LaunchSpec
-from tuner.runtime.launches import Launch
 
 CPU_S = 20
 """For each problem, and each content of its inputs: the built-in kernels take about a second."""
@@ -50,8 +37,6 @@ SLOW_S = 2.0
 """What took so long says which larger problems would take more than :data:`CPU_S`."""
 LEAST_BYTES = 3 << 30
 """Address space, most of it never touched: stacks of 256 KiB for 4096 threads, and NumPy's libraries."""
-RESIDENT = 4
-"""Blocks at once, of launches whose blocks do not wait for each other."""
 LENGTHS = (
     (7, 11, 13, 17, 19, 23, 29, 31),
     (64, 128, 192, 256, 320, 384, 448, 512),
@@ -99,14 +84,11 @@ HOST_RUNS: Channel[HostRequest, HostResult] = Channel(HostRequest, HostResult)
 
 
 class _Runner:
-    """Runs what a request names; kernels are compiled once for each source."""
+    """Runs what a request names, and says what is wrong."""
 
     def __init__(self, kernel: KernelSpec, request: HostRequest) -> None:
         self._kernel, self._request = kernel, request
-        self._patterns: dict[int, tuple[Pattern, ...]] = {}
-        self._unset: Told | None = None
-        """Of a configuration's launches, the first that reads what nothing has written."""
-        self._compiled: dict[tuple[object, ...], HostKernel] = {}
+        self._launches = HostLaunches(kernel, request.gpu, request.folder, request.most)
         problems = request.problems[: request.wanted] if request.configuration is not None else ()
         self._varied = varied_problem(kernel, problems, request.gpu)
 
@@ -127,8 +109,8 @@ class _Runner:
             return self._evaluate_reference(problem)
         data = HostData(self._kernel, problem, request.gpu)
         if request.most and request.configuration is not None:
-            self._run_configuration(problem, request.configuration, data.memory())
-            return HostResult(patterns=tuple(self._patterns[code] for code in sorted(self._patterns)))
+            self._launches.run(problem, request.configuration, data.memory())
+            return HostResult(patterns=self._launches.patterns)
         try:
             expected = data.expected()
         except KernelError as error:
@@ -153,7 +135,7 @@ class _Runner:
     ) -> HostResult:
         """Run a configuration, and compare what it does; magnitudes are estimated where it looks wrong without."""
         memory = data.memory()
-        self._run_configuration(data.problem, configuration, memory)
+        self._launches.run(data.problem, configuration, memory)
         if changed := data.unchanged(memory):
             return HostResult(
                 f"the input {changed} is written to, at {data.problem.sizes_text}",
@@ -178,7 +160,8 @@ class _Runner:
 
     def _cause(self, data: HostData) -> str:
         """Return what the last run has read before anything was written there, and what to do; empty if nothing."""
-        cause, name = self._unset.unset() if self._unset is not None else ("", "")
+        unset = self._launches.unset
+        cause, name = unset.unset() if unset is not None else ("", "")
         if not (cause and name):
             return cause
         output = any(tensor.name == name and tensor.role == "output" for tensor in data.tensors)
@@ -215,7 +198,7 @@ class _Runner:
         if len(expected) == len(data.outputs):
             return expected
         if reference.cuda is not None:
-            return {**self._from_cuda(data), **expected}
+            return {**self._launches.of_reference(data), **expected}
         return self._from_default(data) if reference.default else expected
 
     def _from_default(self, data: HostData) -> dict[str, Expected]:
@@ -224,7 +207,7 @@ class _Runner:
         if default is None:
             return {}
         memory = data.memory()
-        self._run_configuration(data.problem, default, memory)
+        self._launches.run(data.problem, default, memory)
         try:
             return data.results(memory)
         except KernelError as error:
@@ -251,35 +234,9 @@ class _Runner:
             return HostResult(undecided="its arrays are too large for that")
         return HostResult(first.problem, first.remedy)
 
-    def _run_configuration(
-        self, problem: Problem, configuration: Configuration, memory: dict[str, HostArray]
-    ) -> None:
-        self._unset, self._patterns = None, {}
-        plan = make_plan(self._kernel, problem, self._request.gpu, configuration)
-        specs = self._kernel.launches(problem, self._request.gpu, configuration)
-        for buffer in plan.scratch:
-            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
-            if buffer.zeroed or buffer.zeroed_once:
-                memory[buffer.name].fill(np.zeros(buffer.count))
-        ran = {self._run(specs[one.code], one, problem, configuration, memory) for one in plan.launches}
-        for compiled in () if self._request.most else ran:
-            if fault := compiled.lasting.changed(plan.state):
-                raise KernelFault(fault)
-        for buffer in plan.scratch:
-            if buffer.zeroed_once and memory[buffer.name].elements.any():
-                raise KernelFault(f"{buffer.name} is not left as zeros, as the next run needs it")
-
-    def _from_cuda(self, data: HostData) -> dict[str, Expected]:
-        """Return what the CUDA reference makes of the inputs."""
-        spec, launch = self._kernel.reference.cuda, reference_launch(self._kernel, data.problem, data.gpu)
-        assert spec is not None and launch is not None
-        memory = data.reference_memory()
-        self._run(spec, launch, data.problem, reference_configuration(self._kernel), memory)
-        return data.reference_results(memory)
-
     def _cross_check(self, data: HostData, expected: Mapping[str, Expected]) -> HostResult:
         """Compare the CUDA reference with the other one, as the measuring process does."""
-        computed = self._from_cuda(data)
+        computed = self._launches.of_reference(data)
         for tensor in data.outputs:
             mine = computed[tensor.name]
             if np.isnan(mine.value).any():
@@ -299,66 +256,6 @@ class _Runner:
                     "correct one of them",
                 )
         return HostResult()
-
-    def _run(
-        self,
-        spec: LaunchSpec,
-        launch: Launch,
-        problem: Problem,
-        configuration: Configuration,
-        memory: Mapping[str, HostArray],
-    ) -> HostKernel:
-        if launch.needs_cluster_order or any(kind == "map" for kind, _, _ in launch.arguments):
-            raise NotForHost("it takes tensor maps, or clusters in an order")
-        compiled = self._compile(spec, problem, configuration)
-        for variable, tensor, _ in launch.constants:
-            compiled.fill(variable, memory[tensor])
-        together = 1 << 20 if launch.resident or launch.cooperative else math.prod(launch.cluster or (1,))
-        schedule = Schedule(0, max(RESIDENT, together), together == 1, launch.cooperative)
-        arguments, others = launch_arguments(launch, memory), in_structs(launch, memory)
-        shape = launch.grid, launch.block, launch.shared_bytes
-        compiled(*shape, schedule, *arguments, others=others, most=self._request.most)
-        if self._request.most:
-            self._patterns.setdefault(launch.code, tuple(compiled.told.patterns(launch.threads)))
-        if self._unset is None and compiled.told.reads_unset:
-            self._unset = compiled.told
-        return compiled
-
-    def _compile(self, spec: LaunchSpec, problem: Problem, configuration: Configuration) -> HostKernel:
-        source, entry = render_launch(self._kernel, spec, problem, self._request.gpu, configuration)
-        of = configuration if configuration.variant else None
-        options = options_of(self._kernel, problem, self._request.gpu, of)
-        if spec.cluster and "_in_cluster_of<" not in source:  # by which rows.cuh.j2 says how many blocks
-            raise NotForHost("it launches clusters")
-        key = (source, entry, spec.constants, options)
-        if key not in self._compiled:
-            folder = self._request.folder / str(len(self._compiled))
-            include = (spec.template.parent, *self._kernel.include)
-            compiled = partial(
-                HostKernel,
-                entry=entry,
-                folder=folder,
-                include=include,
-                variables=[variable for variable, _ in spec.constants],
-                options=options,
-                place=partial(self._place, spec, problem, configuration),
-                cc=self._request.gpu.cc,
-            )
-            try:
-                kernel = compiled(source)
-            except NotForHost:
-                whole = with_own_headers(source, include, spec.template.name)
-                if (needed := needed_part(whole, entry)) == whole:
-                    raise
-                kernel = compiled(needed)
-            self._compiled[key] = kernel
-        return self._compiled[key]
-
-    def _place(self, spec: LaunchSpec, problem: Problem, configuration: Configuration, line: int) -> str:
-        """Return where a line of a rendered template comes from."""
-        lines = line_map(self._kernel, spec, problem, self._request.gpu, configuration)
-        place = lines.location(line) if lines is not None else None
-        return f"{place.name}:{place.line}" if place else f"line {line} of the rendered {spec.template.name}"
 
 
 def main() -> None:
