@@ -122,44 +122,41 @@ def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[Run]
 
 
 def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[Run]:
-    gpu = subject.gpus[0]
+    """Yield the runs of a variant: its first configurations, and the first with other dtypes and options."""
     step = max(1, (len(subject.configurations) - 1) // max(1, CONFIGURATIONS - 1))
     tasks = [(subject.problem, one) for one in subject.configurations[::step][:CONFIGURATIONS]]
     others = islice(alternatives(kernel, subject.problem), ALTERNATIVES)
     tasks += [(problem, one) for problem in others for one in subject.configurations[:1]]
     for number, (own, configuration) in enumerate(tasks):
-        smaller = replace(gpu, sm_count=FEW_SMS)
-        for one in (smaller, gpu):
-            small, whole = problems_on_host(kernel, own, one, configuration)
-            if small:
-                # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
-                problems = small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS]
-                problems += [problem for problem in whole if problem not in problems][
-                    : OF_OTHERS if number else WHOLE
-                ]
-                if own != subject.problem:
-                    problems = problems[PROBLEMS - 1 : PROBLEMS + 1] or problems[-1:]
-                elif not _no_golden(kernel, own, one, configuration):
-                    problems = [own, *(case for case in problems if case != own)]
-                wanted = len(problems)
-                problems += [problem for problem in small if problem not in problems][:SPARE]
-                less = [halved(max(problems, key=elements_of), share) for share in SHARES]
-                problems += [
-                    case
-                    for case in less
-                    if case not in problems and not invalid_reason(kernel, case, one, configuration)
-                ]
-                request = HostRequest(
-                    kernel.file,
-                    one,
-                    tuple(problems),
-                    folder / str(number),
-                    configuration=configuration,
-                    wanted=wanted,
-                )
-                what = ", ".join([str(configuration), *_changed(own, subject.problem)])
-                yield Run(("variants", subject.variant.name), what, request)
-                break
+        gpu, small, whole = problems_on_host(kernel, own, subject.gpus[0], configuration)
+        if not small:
+            continue
+        # Spread over the list: it begins with sizes of 1, and multiples of 8 are at its end.
+        problems = small[:: max(1, len(small) // PROBLEMS)][:PROBLEMS]
+        problems += _beside(problems, whole)[: OF_OTHERS if number else WHOLE]
+        if own != subject.problem:
+            problems = problems[PROBLEMS - 1 : PROBLEMS + 1] or problems[-1:]
+        elif not _no_golden(kernel, own, gpu, configuration):
+            problems = [own, *_beside([own], problems)]
+        wanted = len(problems)
+        problems += _beside(problems, small)[:SPARE]
+        less = _beside(problems, [halved(max(problems, key=elements_of), share) for share in SHARES])
+        problems += [case for case in less if not invalid_reason(kernel, case, gpu, configuration)]
+        request = HostRequest(
+            kernel.file,
+            gpu,
+            tuple(problems),
+            folder / str(number),
+            configuration=configuration,
+            wanted=wanted,
+        )
+        what = ", ".join([str(configuration), *_changed(own, subject.problem)])
+        yield Run(("variants", subject.variant.name), what, request)
+
+
+def _beside(problems: Sequence[Problem], others: Sequence[Problem]) -> list[Problem]:
+    """Return others that are not among some problems."""
+    return [case for case in others if case not in problems]
 
 
 def _changed(problem: Problem, of: Problem) -> Iterator[str]:
@@ -170,27 +167,33 @@ def _changed(problem: Problem, of: Problem) -> Iterator[str]:
 
 def problems_on_host(
     kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration
-) -> tuple[list[Problem], list[Problem]]:
-    """Return what a configuration is run at: around its tile, or where nothing is valid what else is; whole tiles."""
+) -> tuple[Gpu, list[Problem], list[Problem]]:
+    """Return what a configuration is run at: around its tile, or where nothing is valid what else is; whole tiles.
+
+    That is for a GPU of few SMs, the first of the three, so that persistent blocks have several tiles; or for the own.
+    """
 
     def fits(case: Problem, _: Configuration = configuration) -> bool:
-        return not invalid_reason(kernel, case, gpu, configuration)
+        return not invalid_reason(kernel, case, one, configuration)
 
     def usable(case: Problem) -> bool:
-        return fits(case) and _is_small(kernel, case, gpu, configuration)
+        return fits(case) and _is_small(kernel, case, one, configuration)
 
-    beside = [case for case in tile_edge_problems(problem, configuration) if fits(case)]
-    for cases, most in (
-        (beside, MAX_ELEMENTS),
-        (admitted_problems(problem, configuration, fits, kernel), MAX_ELEMENTS),
-        (beside, MORE_ELEMENTS),
-    ):
-        if small := [case for case in cases if _is_small(kernel, case, gpu, configuration, most=most)]:
+    for one in (replace(gpu, sm_count=FEW_SMS), gpu):
+        beside = [case for case in tile_edge_problems(problem, configuration) if fits(case)]
+        for cases, most in (
+            (beside, MAX_ELEMENTS),
+            (admitted_problems(problem, configuration, fits, kernel), MAX_ELEMENTS),
+            (beside, MORE_ELEMENTS),
+        ):
+            if small := [case for case in cases if _is_small(kernel, case, one, configuration, most=most)]:
+                break
+        else:
+            own = _is_small(kernel, problem, one, configuration, OWN) and fits(problem)
+            small = [problem] if own else []
+        if small:
             break
-    else:
-        own = _is_small(kernel, problem, gpu, configuration, OWN) and fits(problem)
-        small = [problem] if own else []
-    return small, whole_problems(problem, configuration, usable, kernel)
+    return one, small, whole_problems(problem, configuration, usable, kernel)
 
 
 def _no_golden(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> str:

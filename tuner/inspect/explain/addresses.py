@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 
 from tuner.core.files import temporary_folder
 from tuner.core.processes import ChildDied
-from tuner.inspect.check.emulation import FEW_SMS, problems_on_host
+from tuner.inspect.check.emulation import problems_on_host
 from tuner.inspect.check.host_children import (
     DEADLINE_S,
     GIVEN_UP,
@@ -32,13 +31,10 @@ def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...],
         What the warps of each launch ask of memory, and the size, or why it was not run.
     """
     kernel, problem, configuration = chosen.kernel, chosen.problem, chosen.configuration
-    for gpu in (replace(chosen.gpu, sm_count=FEW_SMS), chosen.gpu):
-        around, whole = problems_on_host(kernel, problem, gpu, configuration)
-        if small := whole + around:
-            break
-    if why := "no small problem is valid for it" if not small else unavailable():
+    gpu, around, whole = problems_on_host(kernel, problem, chosen.gpu, configuration)
+    if why := "no small problem is valid for it" if not whole + around else unavailable():
         return (), f"not examined: {why}"
-    largest = max(small, key=elements_of)
+    largest = max(whole + around, key=elements_of)
     with temporary_folder() as folder, closing(HostChildren(1)) as children:
         child = children.take()
         try:
