@@ -225,6 +225,11 @@ OPEN = {
             'x = { shape = ["n"], dtype = "float32" }\n',
         ],
     ),
+    "rows of a block that nothing bounds": (
+        f"""__global__ void k(const float* x, float* y, int n) {{ {BOUND}
+            for (int k = 0; k < 16; ++k) y[(blockIdx.y * 16 + k) * n + i] = x[(blockIdx.y * 16 + k) * n + i]; }}""",
+        ['grid = ["ceil_div(n, block_size)"]  # TODO: blocks'],
+    ),
     "what an index has of its own block is no size, and no number of threads beyond 1024": (
         """__global__ void k(float* x) { const int first = blockIdx.x * 4096 + threadIdx.x;
             for (int k = 0; k < 16; ++k) x[first + 256 * k] *= 2; }""",

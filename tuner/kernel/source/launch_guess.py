@@ -129,24 +129,17 @@ class LaunchGuess:
         gap = plain and f"blockDim_{axis}" in parts and known is None and span[1] is not None
         if gap:  # what the file does not know is left out: too many blocks, which the code leaves out as well
             known = self._known(block)
-        called = self._called_shape(0, axis) or "1"
-        guessed = not (
-            re.search("[A-Za-z]", called)
-            if known == "1"
-            else re.search(rf"\b{re.escape(block)}(?!\w)", called)
-        )
-        if bound is None or known is None:
-            return block, called, guessed
-        bound = expression_text(python_text(self._names.text(bound))) or bound
-        if self._known(bound) is None:
-            return block, called, guessed
+        called = self._called_shape(0, axis)
+        if bound is not None:
+            bound = expression_text(python_text(self._names.text(bound))) or bound
+        if bound is None or known is None or self._known(bound) is None:
+            named = "[A-Za-z]" if known == "1" else rf"\b{re.escape(block)}(?!\w)"
+            return block, called or "1", called is None or not re.search(named, called)
         if bound in self._use.extents.values() and known != "1":
             of_block = f"({known})" if re.search(r"\W", known) else known
             self.constraints[f"{bound} is a whole number of blocks"] = f"{bound} % {of_block} == 0"
         covering = bound if whole or known == "1" else f"ceil_div({bound}, {known})"
-        fixed = re.fullmatch(
-            r"(?:(\d+) \* )?(sm_count)(?: \* (\d+))?|(\d+)", self._called_shape(0, axis) or ""
-        )
+        fixed = re.fullmatch(r"(?:(\d+) \* )?(sm_count)(?: \* (\d+))?|(\d+)", called or "")
         if self._use.uses(f"gridDim.{axis}") and fixed:  # blocks of a loop over the grid: any number is right
             usual = ("grid_size", "blocks") if self._axes() == 1 else (f"grid_{axis}", f"blocks_{axis}")
             most = self._names.free(*(("blocks_per_sm", "per_sm") if fixed[2] else usual))
