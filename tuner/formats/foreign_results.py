@@ -28,17 +28,8 @@ MOST_SETS = 1000
 MOST_ERROR = 200
 """Characters that are kept of an error."""
 UNITS_NS = {"s": 1e9, "ms": 1e6, "us": 1e3, "ns": 1.0}
-_PREFIXES = {
-    "": "s",
-    "m": "ms",
-    "milli": "ms",
-    "mili": "ms",
-    "u": "us",
-    "μ": "us",
-    "micro": "us",
-    "n": "ns",
-    "nano": "ns",
-}
+_NAMES = {"s": ("",), "ms": ("m", "milli", "mili"), "us": ("u", "μ", "micro"), "ns": ("n", "nano")}
+_PREFIXES = {prefix: unit for unit, prefixes in _NAMES.items() for prefix in prefixes}
 _SECOND = re.compile(r"s(ecs?|econds?)?$")
 
 

@@ -14,14 +14,8 @@ from tuner.core.version import __version__
 from tuner.formats.autotuners import FAILED, SCHEMA_VERSION
 
 QUERY = (
-    "name",
-    "uuid",
-    "driver_version",
-    "memory.total",
-    "clocks.max.sm",
-    "clocks.max.memory",
-    "power.limit",
-)
+    "name", "uuid", "driver_version", "memory.total", "clocks.max.sm", "clocks.max.memory", "power.limit",
+)  # fmt: skip
 """What is asked of ``nvidia-smi``."""
 _NAMES = {"compile": "compilation", "verification": "validation", "strategy": "search_algorithm"}
 _WORDS = {kind: word for word, kind in FAILED.items()}

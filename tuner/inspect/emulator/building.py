@@ -20,15 +20,9 @@ from tuner.inspect.emulator.source import BESIDE
 
 COMPILER = shutil.which("g++")
 FLAGS = (
-    *("-std=c++17", "-Og", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"),
-    *(
-        "-fsanitize=alignment,thread",
-        "-fsanitize-undefined-trap-on-error",
-        "-fno-extern-tls-init",
-        "-g1",
-        "-gdwarf-4",
-    ),
-)
+    "-std=c++17", "-Og", "-fPIC", "-w", "-fno-strict-aliasing", "-fno-gnu-unique", "-U_FORTIFY_SOURCE",
+    "-fsanitize=alignment,thread", "-fsanitize-undefined-trap-on-error", "-fno-extern-tls-init", "-g1", "-gdwarf-4",
+)  # fmt: skip
 UNSEEN = "-fno-sanitize=thread"
 """For what is no kernel: its accesses are not looked at."""
 LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")

@@ -41,18 +41,9 @@ class Kind(StrEnum):
 
 
 MEMORY = (
-    Kind.GLOBAL_LOAD,
-    Kind.GLOBAL_STORE,
-    Kind.ATOMIC,
-    Kind.ASYNC_COPY,
-    Kind.BULK_COPY,
-    Kind.BULK_STORE,
-    Kind.SHARED_LOAD,
-    Kind.SHARED_STORE,
-    Kind.SHARED_ATOMIC,
-    Kind.LOCAL_LOAD,
-    Kind.LOCAL_STORE,
-)
+    Kind.GLOBAL_LOAD, Kind.GLOBAL_STORE, Kind.ATOMIC, Kind.ASYNC_COPY, Kind.BULK_COPY, Kind.BULK_STORE,
+    Kind.SHARED_LOAD, Kind.SHARED_STORE, Kind.SHARED_ATOMIC, Kind.LOCAL_LOAD, Kind.LOCAL_STORE,
+)  # fmt: skip
 """Kinds that move bytes."""
 BULK = (Kind.BULK_COPY, Kind.BULK_STORE)
 """Kinds of which the code does not say how many bytes they move."""

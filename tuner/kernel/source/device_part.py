@@ -20,19 +20,8 @@ from tuner.kernel.source.preprocessor import (
 from tuner.kernel.source.tree import entry_name
 
 _HOSTS = {
-    "cout",
-    "cerr",
-    "endl",
-    "printf",
-    "fprintf",
-    "malloc",
-    "free",
-    "new",
-    "delete",
-    "exit",
-    "string",
-    "vector",
-}
+    "cout", "cerr", "endl", "printf", "fprintf", "malloc", "free", "new", "delete", "exit", "string", "vector",
+}  # fmt: skip
 _HAS_HOST_CODE = re.compile(r"<<<|\bmain\s*\(")
 
 
