@@ -17,6 +17,7 @@ from pathlib import Path
 
 from scripts.harness import parser, run, say, today
 from scripts.record_plans import PLANS, Lattice, Plan, problem_of
+from scripts.recording_files import row_of, write_recording
 from tuner import __version__
 from tuner.core import paths
 from tuner.core.conditions import Mode
@@ -30,9 +31,7 @@ from tuner.formats.recording import (
     Recording,
     Row,
     read_recording,
-    row_of,
     short_implementation,
-    write_recording,
 )
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel

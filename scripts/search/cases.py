@@ -12,9 +12,9 @@ from statistics import median
 import numpy as np
 
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Problem, Run
+from tuner.core.model import Configuration, Gpu, Problem, Run
 from tuner.database.earlier import distance
-from tuner.formats.foreign import gpu_named, read_results
+from tuner.formats.foreign import read_results
 from tuner.formats.foreign_json import JsonResults
 from tuner.formats.foreign_recording import VARIANT
 from tuner.formats.recording import read_recording, recorded_kernel
@@ -104,8 +104,8 @@ def cases_of(path: Path) -> list[Case]:
     space = SearchSpace([VariantSpace(VARIANT, specs, matrix)], math.prod(len(s.values) for s in specs))
     times = {foreign.configuration(key): row.ranked_ns for key, row in foreign.rows.items()}
     run = Run(
-        foreign.name, Problem(foreign.kernel, foreign.sizes, {}, {}), gpu_named(foreign.gpu or foreign.name),
-        f"replay:{foreign.name}",
+        foreign.name, Problem(foreign.kernel, foreign.sizes, {}, {}),
+        Gpu(foreign.gpu or foreign.name, 0, 0, 0, 0, 0, 0), f"replay:{foreign.name}",
     )  # fmt: skip
     return [case_of(foreign.name, "", run, space, times)]
 

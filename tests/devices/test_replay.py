@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from scripts.recording_files import write_recording
 from tests.faults.kernels import (
     SOURCE,
     altered,
@@ -26,7 +27,7 @@ from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.choose import open_device
 from tuner.devices.replay import ReplayDevice
 from tuner.formats.foreign_json import JsonResults
-from tuner.formats.recording import read_recording, write_recording
+from tuner.formats.recording import read_recording
 from tuner.kernel.load import read_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec

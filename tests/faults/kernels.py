@@ -10,13 +10,13 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from scripts.recording_files import write_recording
 from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.formats.recording import (
     RecordedProblem,
     Recording,
     Row,
     short_implementation,
-    write_recording,
 )
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel

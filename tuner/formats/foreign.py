@@ -156,11 +156,6 @@ def read_foreign(
     return ForeignResults(spec, recording, rows, tuple(notes), results.objective)
 
 
-def gpu_named(name: str) -> Gpu:
-    """Return a GPU of which only the name is known."""
-    return Gpu(name, 0, 0, 0, 0, 0, 0, 0)
-
-
 def _plain(text: str) -> str:
     return "".join(c for c in text if c.isprintable())[:200]
 

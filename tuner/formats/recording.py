@@ -8,8 +8,6 @@ nanoseconds. Version 1 has no digest of what was computed, and of a row the dige
 from __future__ import annotations
 
 import glob
-import gzip
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -21,8 +19,7 @@ from msgspec import Meta, Struct
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError
-from tuner.core.files import whole_file
-from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, Trial, digest
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, digest
 from tuner.core.reading import read_beginning
 from tuner.formats.files import GZIP, pieces
 from tuner.kernel.identity import KernelIdentity
@@ -114,25 +111,6 @@ def recorded_kernel(path: Path, kernel: str) -> str:
     return str(kept) if kept.is_file() else kernel
 
 
-def write_recording(path: Path, recording: Recording) -> None:
-    """Write a recording; the same content gives the same bytes."""
-    data = {
-        "format": FORMAT,
-        "version": VERSION,
-        "kernel": recording.kernel,
-        "computation": dict(recording.computation),
-        "gpu": recording.gpu.to_json(),
-        "recorded": recording.recorded,
-        "versions": dict(recording.versions),
-        "mode": recording.conditions.mode,
-        "regime": recording.conditions.regime,
-        "problems": [_encode_problem(problem) for problem in recording.problems],
-    }
-    text = json.dumps(data, separators=(",", ":")).encode()
-    with whole_file(path, replace=True) as partial:
-        partial.write_bytes(gzip.compress(text, 9, mtime=0))
-
-
 def read_recording(path: Path) -> Recording:
     """Read a recording.
 
@@ -156,25 +134,6 @@ def read_recording(path: Path) -> Recording:
         return _recording(path.name.removesuffix(".json.gz"), msgspec.json.decode(text, type=_File))
     except ValueError as error:
         raise RecordingError(f"{path}: damaged: {error}", AGAIN) from None
-
-
-def row_of(trial: Trial, source: str, samples_ns: Sequence[float]) -> Row:
-    """Return what a recording keeps of a trial, with the samples that are to be kept."""
-    return Row(trial.status, tuple(float(round(s)) for s in samples_ns), trial.resources, trial.error, source)
-
-
-def _encode_problem(recorded: RecordedProblem) -> dict[str, Any]:
-    variants: dict[str, dict[str, Any]] = {}
-    for configuration, row in recorded.rows.items():
-        values, resources = configuration.values, row.resources
-        empty = {"parameters": list(values), **{name: [] for name in COLUMNS}}
-        variant = variants.setdefault(configuration.variant, empty)
-        samples = [int(sample) for sample in row.samples_ns]
-        counts = [getattr(resources, name) for name in RESOURCE_NAMES] if resources else None
-        cells = (list(values.values()), row.status, samples, counts, row.error, row.source)
-        for name, cell in zip(COLUMNS, cells, strict=True):
-            variant[name].append(cell)
-    return {"problem": recorded.problem.to_json(), "resources": list(RESOURCE_NAMES), "variants": variants}
 
 
 def _unpacked(path: Path) -> bytes:
