@@ -56,6 +56,7 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
         {"axes": "cba"},
         (37, 2, 68),
     ),
+    ("permute", "float32", "rows", {"block_size": 64, "order": "input"}, {"axes": "bac"}, (7, 5, 36)),
     (
         "rope",
         "float32",
