@@ -66,7 +66,7 @@ from tuner.studies.portfolio_report import built_as_json, make_progress
 from tuner.tuning import session
 from tuner.tuning.request import Request
 from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit
-from tuner.winners.portfolios import TIMED, Timings, kind_of, measured, portfolio_rows, timings_of
+from tuner.winners.portfolios import TIMED, Timings, measured, portfolio_rows, timings_of
 
 KEPT_EVERY_S = 2.0
 """Its time so far is written down so often."""
@@ -217,8 +217,8 @@ class HeldOut(Study):
         rows = [row for row in portfolio_rows(database, self.kernel) if row.contestant == TIMED]
         outcomes: dict[str, list[float]] = {name: [] for name in METHODS}
         for portfolio in built.portfolios:
-            kind = kind_of(portfolio.problems[0])
-            timings = timings_of(row for row in rows if kind_of(row.problem) == kind)
+            kind = portfolio.problems[0].kind
+            timings = timings_of(row for row in rows if row.problem.kind == kind)
             for name, method in METHODS.items():
                 outcomes[name] += self._left_out(portfolio.members, timings, *method)
         return {name: quantiles(values) for name, values in outcomes.items()}

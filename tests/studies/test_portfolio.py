@@ -39,7 +39,6 @@ from tuner.winners.manifest import CompiledConfiguration, manifest_of, manifest_
 from tuner.winners.portfolios import (
     TIMED,
     Portfolio,
-    kind_of,
     portfolio_rows,
     stored_portfolios,
     table,
@@ -151,13 +150,13 @@ def test_the_last_portfolio_counts_and_its_cubins_are_those_of_a_bundle(
     with Database.open(tmp_path / "copy.db") as database:
         few = Building(request(cubins=built.cubins - 2), SimulatedGpu(), database, Observer()).run()
         stored = stored_portfolios(database, GEMM)
-        timings = {kind_of(one.problems[0]): one for one in stored}
+        timings = {one.problems[0].kind: one for one in stored}
         assert [one.members for one in stored] == [one.members for one in few.portfolios]
         rows = [row for row in portfolio_rows(database, GEMM) if row.contestant == TIMED]
-    assert timings.keys() == {kind_of(row.problem) for row in rows}
+    assert timings.keys() == {row.problem.kind for row in rows}
     for portfolio in stored:
-        kind = kind_of(portfolio.problems[0])
-        timed = timings_of(row for row in rows if kind_of(row.problem) == kind)
+        kind = portfolio.problems[0].kind
+        timed = timings_of(row for row in rows if row.problem.kind == kind)
         for one, problem in portfolio.members:
             own = timed.slowdowns[:, timed.configurations.index(one)]
             assert timed.of(problem)[one] == np.nanmin(own), (

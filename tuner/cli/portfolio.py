@@ -18,7 +18,6 @@ from tuner.runtime.manifest import MAX_POINTS
 from tuner.studies.portfolio import Building
 from tuner.studies.portfolio_races import PortfolioRequest
 from tuner.studies.portfolio_report import built_as_json, make_progress, show_built
-from tuner.winners.portfolios import kind_of
 
 FEWEST = 2
 """Sizes of a computation, below which there is nothing to choose for."""
@@ -34,7 +33,7 @@ def portfolio(asked: PortfolioArguments) -> None:
     kernel = load_kernel(asked.kernel_name)
     problems = make_problems(kernel, asked)
     refuse_without_gpu(asked.device_name)
-    kinds = [kind_of(problem) for problem in problems]
+    kinds = [problem.kind for problem in problems]
     few = [problem for problem, kind in zip(problems, kinds, strict=True) if kinds.count(kind) < FEWEST]
     if few:
         raise UsageError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -150,8 +150,7 @@ def _winners(given: ConfigurationArguments, gpu: Gpu) -> _Chosen:
         if reason:
             notes.append(f"left out, {configuration}: {reason}")
             continue
-        kind = Problem(tuned.kernel, {}, tuned.dtypes, tuned.options).key
-        pairs.setdefault((kind, configuration), (tuned, configuration))
+        pairs.setdefault((tuned.kind, configuration), (tuned, configuration))
     if not pairs:
         nothing = f"no winner of {kernel.name} on {gpu.name} in {given.db} can be run"
         raise DatabaseError(nothing, f"find one with: tune {kernel.name}")
@@ -176,7 +175,7 @@ def _cases(chosen: _Chosen, asked: SanitizeArguments, gpu: Gpu) -> tuple[list[Ca
             pairs = assignments([text], "--at", only=kernel.only_size)
             sizes = {name: size_of(name, value) for name, value in pairs}
             settled = kernel.problem({**problem.sizes, **sizes})  # which refuses unknown names
-            other = Problem(problem.kernel, settled.sizes, problem.dtypes, problem.options)
+            other = replace(problem, sizes=settled.sizes)
             case, reason = Case(other, configuration), invalid_reason(kernel, other, gpu, configuration)
             if reason:
                 left_out.append((case, reason))

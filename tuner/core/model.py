@@ -118,6 +118,11 @@ class Problem:
         """Text that is equal for equal problems only."""
         return canonical_json(self.to_json())
 
+    @cached_property
+    def kind(self) -> str:
+        """Text that is equal for a kernel's problems that differ in their sizes alone."""
+        return canonical_json([dict(self.dtypes), dict(self.options)])
+
     @property
     def dtype(self) -> str:
         """The dtype of the first role, which ``--dtype`` sets; empty if the kernel has no roles."""

@@ -1,4 +1,4 @@
-"""Baselines of a tuned kernel: a library's call, a user's kernel or Python function, NumPy."""
+"""Baselines of a tuned kernel: a library's call, a user's kernel or Python function."""
 
 from __future__ import annotations
 

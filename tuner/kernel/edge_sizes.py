@@ -8,6 +8,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, combinations, cycle, islice, permutations, product
 
 from tuner.core.errors import TunerError
@@ -122,9 +123,7 @@ def _valid_lengths(
     problem: Problem, configuration: Configuration, fits: Fits, name: str, lengths: Sequence[int]
 ) -> list[int]:
     """Return the smallest lengths of a dimension that are valid beside the others' own, and its own."""
-    cases = (
-        Problem(problem.kernel, {**problem.sizes, name: n}, problem.dtypes, problem.options) for n in lengths
-    )
+    cases = (replace(problem, sizes={**problem.sizes, name: length}) for length in lengths)
     valid = (case.sizes[name] for case in cases if fits(case, configuration))
     return list(dict.fromkeys([*islice(valid, MAX_LENGTHS), problem.sizes[name]]))
 
@@ -249,7 +248,7 @@ def halved(problem: Problem, share: float) -> Problem:
     ):
         largest = max(sizes, key=sizes.__getitem__)
         sizes[largest] //= 2
-    return Problem(problem.kernel, sizes, problem.dtypes, problem.options)
+    return replace(problem, sizes=sizes)
 
 
 def whole_problems(
@@ -318,7 +317,7 @@ def _distinct(
         lengths = tuple(sizes.values())
         if lengths not in seen and math.prod(lengths) <= max_elements:
             seen.add(lengths)
-            yield Problem(problem.kernel, dict(sizes), problem.dtypes, problem.options)
+            yield replace(problem, sizes=dict(sizes))
 
 
 def _unaligned_and_aligned(problem: Problem, lengths: Sequence[int], seed: int, most: int) -> list[Problem]:

@@ -31,7 +31,7 @@ from tuner.studies.portfolio_cover import Cover
 from tuner.studies.portfolio_races import CHANGED, COMPARED, SCREENED, PortfolioRequest, Races
 from tuner.tuning import session
 from tuner.tuning.request import Request
-from tuner.winners.portfolios import BOUND, MEMBER, Portfolio, kind_of, make_portfolio, portfolio_rows
+from tuner.winners.portfolios import BOUND, MEMBER, Portfolio, make_portfolio, portfolio_rows
 
 SCREEN_ROUNDS, SCREEN_SAMPLES = 2, 4
 COMPARE_ROUNDS, COMPARE_SAMPLES = 6, 8
@@ -276,13 +276,13 @@ class Building:
         rows = portfolio_rows(self._database, self._request.kernel)
         return [row for row in rows if row.contestant == MEMBER and row.gpu.name == self._device.gpu.name]
 
-    def _kept_before(self, kinds: Sequence[Problem]) -> list[list[Configuration]]:
-        """Return what the database has of the same request if nothing was measured since; else nothing."""
+    def _kept_before(self, problems: Sequence[Problem]) -> list[list[Configuration]]:
+        """Return what the database has of the same request, one problem of each kind, if nothing was measured since."""
         if self._races.measured:
             return []
         kept, members, tags = [], self._members(), self._tags()
-        for kind in kinds:
-            own = [row for row in members if kind_of(row.problem) == kind_of(kind)]
+        for problem in problems:
+            own = [row for row in members if row.problem.kind == problem.kind]
             last = [row for row in own if row.bench == own[-1].bench]
             if not last or last[0].tags != tags:
                 return []
@@ -306,5 +306,5 @@ def _by_kind(problems: Iterable[Problem]) -> list[list[Problem]]:
     """Return the problems of each computation, in their order."""
     kinds: dict[str, list[Problem]] = {}
     for problem in problems:
-        kinds.setdefault(kind_of(problem), []).append(problem)
+        kinds.setdefault(problem.kind, []).append(problem)
     return list(kinds.values())

@@ -20,7 +20,7 @@ from tuner.kernel.initial import settle
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
 from tuner.winners.fitting import Floats, fit_factors, summands_at
-from tuner.winners.portfolios import Timings, kind_of
+from tuner.winners.portfolios import Timings
 
 EXPECTED = 8
 """Configurations of other problems that are expected to be the fastest here."""
@@ -84,7 +84,7 @@ class Costs:
         self._learn(timings)
         here = np.log2(list(problem.sizes.values()))
         there = np.log2([list(one.sizes.values()) for one in timings.problems])
-        other = np.asarray([kind_of(one) != kind_of(problem) for one in timings.problems])
+        other = np.asarray([one.kind != problem.kind for one in timings.problems])
         distances = ((there - here) ** 2).sum(axis=1) + ANOTHER_KIND**2 * other
         order = np.argsort(distances, kind="stable")
         errors = self._errors[order]
@@ -267,7 +267,7 @@ def spread(problems: Sequence[Problem]) -> list[int]:
     logs = np.log2([list(problem.sizes.values()) for problem in problems])
     waiting: dict[str, list[int]] = {}
     for number, problem in enumerate(problems):
-        waiting.setdefault(kind_of(problem), []).append(number)
+        waiting.setdefault(problem.kind, []).append(number)
     orders = [_farthest(logs, numbers) for numbers in waiting.values()]
     longest = max(map(len, orders))
     return [order[at] for at in range(longest) for order in orders if at < len(order)]

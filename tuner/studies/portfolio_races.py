@@ -15,7 +15,7 @@ from tuner.devices.base import Contestant, Device, RaceRequest, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.interleaved import rows_of
-from tuner.winners.portfolios import TIMED, Timings, kind_of, portfolio_rows, timings_of
+from tuner.winners.portfolios import TIMED, Timings, portfolio_rows, timings_of
 
 SCREENED = "screened"
 COMPARED = "compared"
@@ -93,9 +93,9 @@ class Races:
 
     def timings(self, problem: Problem) -> Timings:
         """Return what was timed of a problem's computation."""
-        kind = kind_of(problem)
+        kind = problem.kind
         if kind not in self._timings:
-            self._timings[kind] = timings_of(row for row in self._rows if kind_of(row.problem) == kind)
+            self._timings[kind] = timings_of(row for row in self._rows if row.problem.kind == kind)
         return self._timings[kind]
 
     def all_timings(self) -> Timings:
@@ -159,6 +159,6 @@ class Races:
         self._database.record_benchmark(rows)
         self._rows += rows
         self.measured = True
-        self._timings.pop(kind_of(problem), None)
+        self._timings.pop(problem.kind, None)
         self._timings.pop("", None)
         return {one.configuration: one.time_ns for one in rows if one.configuration is not None}

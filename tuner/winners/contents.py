@@ -10,7 +10,7 @@ from tuner.database.records import StoredWinner
 from tuner.kernel.default import default_configurations, default_order
 from tuner.kernel.spec import KernelSpec
 from tuner.winners.current import Kernels
-from tuner.winners.portfolios import Portfolio, kind_of
+from tuner.winners.portfolios import Portfolio
 from tuner.winners.records import BundledConfiguration
 
 
@@ -57,7 +57,7 @@ class Contents:
 
     def computation_of(self, bundled: BundledConfiguration) -> int:
         """Return the number of a configuration's computation."""
-        return list(self._computations).index(kind_of(bundled.problem))
+        return list(self._computations).index(bundled.problem.kind)
 
     def add(self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> int:
         """Add a configuration unless it is there; return its number.
@@ -68,7 +68,7 @@ class Contents:
         if kernel.variants[configuration.variant].call is not None:
             raise KernelError(f"{configuration} is a call: a bundle has code", "call it from the program")
         bundled = BundledConfiguration(kernel, problem, gpu, configuration)
-        kind = kind_of(problem)
+        kind = problem.kind
         self._computations.setdefault(kind, problem)
         key = canonical_json([kind, gpu.cc, configuration.key, bundled.baked, str(kernel.file)])
         self._configurations.setdefault(key, bundled)
@@ -95,7 +95,7 @@ def contents_of(
         TunerError: the kernel's file cannot be read.
     """
     ordered = sorted(
-        winners, key=lambda w: (kind_of(w.run.problem), w.run.gpu.cc, w.run.problem.key, w.run.gpu.name)
+        winners, key=lambda w: (w.run.problem.kind, w.run.gpu.cc, w.run.problem.key, w.run.gpu.name)
     )
     contents = Contents(kernels.kernel(ordered[0].run) if ordered else portfolios[0].kernel)
     for stored in ordered:
@@ -114,12 +114,12 @@ def contents_of(
 def without_the_rest(winners: Sequence[StoredWinner], portfolios: Sequence[Portfolio]) -> list[StoredWinner]:
     """Return winners without those that a portfolio of their computation and GPU did not keep."""
     kept = {
-        (kind_of(portfolio.problems[0]), portfolio.gpu.name): {one for one, _ in portfolio.members}
+        (portfolio.problems[0].kind, portfolio.gpu.name): {one for one, _ in portfolio.members}
         for portfolio in portfolios
     }
     return [
         stored
         for stored in winners
         if stored.winner.configuration
-        in kept.get((kind_of(stored.run.problem), stored.run.gpu.name), {stored.winner.configuration})
+        in kept.get((stored.run.problem.kind, stored.run.gpu.name), {stored.winner.configuration})
     ]

@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from tuner.core.errors import TunerError
-from tuner.core.model import Configuration, Gpu, Problem, canonical_json
+from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters, StoredWinner
 from tuner.kernel.identity import KernelIdentity
@@ -125,11 +125,6 @@ class Portfolio:
     fit: Fit
 
 
-def kind_of(problem: Problem) -> str:
-    """Return what is equal for problems that differ in their sizes alone."""
-    return canonical_json([dict(problem.dtypes), dict(problem.options)])
-
-
 def portfolio_rows(database: Database, kernel: KernelSpec, filters: Filters | None = None) -> list[Benchmark]:
     """Return what was timed for portfolios of the kernel as its file is now, in the order in which it was recorded."""
     filters = filters or Filters(kernel=kernel.name)
@@ -163,7 +158,7 @@ def stored_portfolios(
     """
     groups: dict[tuple[str, str], list[Benchmark]] = {}
     for row in portfolio_rows(database, kernel, filters):
-        groups.setdefault((kind_of(row.problem), row.gpu.name), []).append(row)
+        groups.setdefault((row.problem.kind, row.gpu.name), []).append(row)
     portfolios = []
     for rows in groups.values():
         kept = [row for row in rows if row.contestant == MEMBER]
