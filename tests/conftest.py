@@ -24,7 +24,7 @@ from tests.faults.kernels import scale_kernel, write_synthetic_recording
 from tests.fork_server import COLLECTOR, PATIENT, forked_children, subprocess_with_forks  # noqa: F401 - a fixture
 from tuner.children import compile_pool as pool
 from tuner.core import processes
-from tuner.database import schema
+from tuner.database import opening
 from tuner.database.database import Database
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -38,7 +38,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 builtin_kernels.read_once()
 
-SYNCHRONOUS, schema.SYNCHRONOUS = schema.SYNCHRONOUS, ("OFF", "OFF")
+SYNCHRONOUS, opening.SYNCHRONOUS = opening.SYNCHRONOUS, ("OFF", "OFF")
 """A test that ends with a killed process needs no disk that outlives a power failure: 3 ms for each transaction."""
 
 
@@ -144,7 +144,7 @@ def busy_machine() -> Iterator[None]:
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database waits for the disk, as users' databases do."""
-    monkeypatch.setattr(schema, "SYNCHRONOUS", SYNCHRONOUS)
+    monkeypatch.setattr(opening, "SYNCHRONOUS", SYNCHRONOUS)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -40,7 +40,7 @@ from tests import builtin_kernels, compiled_once  # noqa: F401 - before what com
 from tuner.children.nvrtc import nvrtc
 from tuner.core import processes
 from tuner.core.processes import die_with_parent
-from tuner.database import schema
+from tuner.database import opening
 from tuner.kernel import identity
 from tuner.kernel.load import load_kernel
 
@@ -215,7 +215,7 @@ def serve(descriptor: int) -> NoReturn:
         importlib.import_module(name)
     with contextlib.suppress(Exception):  # no NVRTC: its users say so
         nvrtc()
-    schema.SYNCHRONOUS = ("OFF", "OFF")  # as in the tests' own process
+    opening.SYNCHRONOUS = ("OFF", "OFF")  # as in the tests' own process
     for (module, name), seconds in PATIENT.items():
         setattr(module, name, seconds)
     builtin_kernels.read_once()

@@ -20,7 +20,7 @@ from scripts.hostile_input import values
 from scripts.hostile_input.beside import FILES, NAME
 from scripts.hostile_input.schemas import SCHEMAS, change_schema
 from tuner.core.model import Problem, digest
-from tuner.database import cells, schema
+from tuner.database import cells, opening
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -110,7 +110,8 @@ def edited(path: Path, *, loose: bool) -> Iterator[Tables]:
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
         tables = {
-            name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}")] for name in schema.TABLES
+            name: [dict(row) for row in connection.execute(f"SELECT * FROM {name}")]
+            for name in opening.TABLES
         }
         yield tables
         for statement in ("PRAGMA foreign_keys = OFF", "PRAGMA ignore_check_constraints = ON", "BEGIN"):

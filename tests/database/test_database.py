@@ -12,7 +12,7 @@ from tests.stored import CALIBRATION, filled, make_benchmark, make_run, make_tri
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Status, Trial, Verification
-from tuner.database import schema
+from tuner.database import opening
 from tuner.database.database import Database
 from tuner.database.records import Filters, Metrics
 
@@ -150,7 +150,7 @@ def test_tables_are_strict_and_the_file_says_whose_it_is(path: Path) -> None:
         )
         strict = {row["name"]: row["strict"] for row in tables if not row["name"].startswith("sqlite_")}
         assert {"runs", "trials"} <= strict.keys() and all(strict.values())
-        assert database.connection.execute("PRAGMA user_version").fetchone()[0] == len(schema.MIGRATIONS)
+        assert database.connection.execute("PRAGMA user_version").fetchone()[0] == len(opening.MIGRATIONS)
 
 
 @pytest.mark.parametrize(("safe_from", "journal", "synchronous"), [((99,), "persist", 2), ((3, 0), "wal", 2)])
@@ -163,9 +163,9 @@ def test_the_journal_suits_the_version(
     synchronous: int,
 ) -> None:
     for first in ((99,), (3, 0)):  # also coming from the other one
-        monkeypatch.setattr(schema, "SAFE_WAL_VERSION", first)
+        monkeypatch.setattr(opening, "SAFE_WAL_VERSION", first)
         Database.open(path).close()
-        monkeypatch.setattr(schema, "SAFE_WAL_VERSION", safe_from)
+        monkeypatch.setattr(opening, "SAFE_WAL_VERSION", safe_from)
         with Database.open(path) as database:
             assert database.connection.execute("PRAGMA journal_mode").fetchone()[0] == journal
             assert database.connection.execute("PRAGMA synchronous").fetchone()[0] == synchronous

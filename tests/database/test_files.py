@@ -23,7 +23,7 @@ from tests.stored import (
     with_a_flipped_bit,
 )
 from tuner.core.errors import DatabaseError
-from tuner.database import cells, schema
+from tuner.database import cells, opening
 from tuner.database.database import Database
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -62,7 +62,7 @@ def test_a_missing_or_empty_file_is_not_made_by_reading(path: Path) -> None:
 def test_a_newer_file_is_refused_untouched(path: Path, write: bool) -> None:
     filled(path)
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {len(schema.MIGRATIONS) + 1}")
+    connection.execute(f"PRAGMA user_version = {len(opening.MIGRATIONS) + 1}")
     connection.close()
     refused(path, "newer kernel-tune", write=write)
 
@@ -80,12 +80,12 @@ def test_a_read_only_file_can_be_read_and_not_written(path: Path) -> None:
 def test_network_filesystems_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/a / ext4 rw 0 0\nserver:/x {tmp_path}/with\\040space nfs4 rw 0 0\n")
-    assert schema.filesystem_of(tmp_path / "with space" / "sub" / "x.db", mounts) == "nfs4"
-    assert schema.filesystem_of(tmp_path / "with spaces" / "x.db", mounts) == "ext4"
-    assert schema.filesystem_of(tmp_path, tmp_path / "none") == ""
-    assert schema.filesystem_of(tmp_path) not in schema.NETWORK_FILESYSTEMS
+    assert opening.filesystem_of(tmp_path / "with space" / "sub" / "x.db", mounts) == "nfs4"
+    assert opening.filesystem_of(tmp_path / "with spaces" / "x.db", mounts) == "ext4"
+    assert opening.filesystem_of(tmp_path, tmp_path / "none") == ""
+    assert opening.filesystem_of(tmp_path) not in opening.NETWORK_FILESYSTEMS
     path.parent.mkdir()
-    monkeypatch.setattr(schema, "filesystem_of", lambda _: "nfs")
+    monkeypatch.setattr(opening, "filesystem_of", lambda _: "nfs")
     refused(path, "network filesystem")
 
 

@@ -25,7 +25,7 @@ from tests.stored import (
 from tuner.core.conditions import Conditions
 from tuner.core.errors import DatabaseError
 from tuner.core.model import RunOptions, Status
-from tuner.database import owners, schema
+from tuner.database import opening, owners
 from tuner.database.database import Database
 from tuner.database.records import Filters, Metrics
 
@@ -40,13 +40,13 @@ def _add_note(connection: sqlite3.Connection) -> None:
 
 def test_an_older_file_is_migrated_with_its_rows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trials = filled(path)
-    older = len(schema.MIGRATIONS)
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note))
+    older = len(opening.MIGRATIONS)
+    monkeypatch.setattr(opening, "MIGRATIONS", (*opening.MIGRATIONS, _add_note))
     with Database.open(path, write=False) as database:  # reading migrates too
         assert database.select("SELECT count(*) AS n FROM notes") == [{"n": 0}]
         assert database.connection.execute("PRAGMA user_version").fetchone()[0] == older + 1
         assert database.trials(make_run().id) == trials
-    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:-1])
+    monkeypatch.setattr(opening, "MIGRATIONS", opening.MIGRATIONS[:-1])
     refused(path, "newer kernel-tune")
 
 
@@ -57,10 +57,10 @@ def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.
         connection.execute("DROP TABLE winners")
         connection.execute("nonsense")
 
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note, fail))
+    monkeypatch.setattr(opening, "MIGRATIONS", (*opening.MIGRATIONS, _add_note, fail))
     with pytest.raises(DatabaseError, match="nonsense"):
         Database.open(path)
-    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:-2])
+    monkeypatch.setattr(opening, "MIGRATIONS", opening.MIGRATIONS[:-2])
     with Database.open(path) as database:
         assert database.check().problems == []
         assert len(database.best().rows) == 1
@@ -69,7 +69,7 @@ def test_a_migration_that_fails_changes_nothing(path: Path, monkeypatch: pytest.
 def test_a_read_only_older_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     filled(path)
     path.chmod(0o444)
-    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, _add_note))
+    monkeypatch.setattr(opening, "MIGRATIONS", (*opening.MIGRATIONS, _add_note))
     refused(path, "older schema", write=False)
 
 
@@ -85,7 +85,7 @@ altered itself; e, whose trials have the status ``untrusted``, which later becam
 def written_by_version_1() -> bytes:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(VERSION_1)
-        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        connection.execute(f"PRAGMA application_id = {opening.APPLICATION_ID}")
         connection.execute("PRAGMA user_version = 1")
         return connection.serialize()
 
@@ -104,7 +104,7 @@ def version_1(path: Path, *statements: str) -> Path:
 def test_a_version_1_file_keeps_working(path: Path, write: bool) -> None:
     version_1(path)
     with Database.open(path, write=write) as database:
-        assert database.connection.execute("PRAGMA user_version").fetchone()[0] == len(schema.MIGRATIONS)
+        assert database.connection.execute("PRAGMA user_version").fetchone()[0] == len(opening.MIGRATIONS)
         assert database.run("a" * 32) == replace(
             make_run(),
             calibration=None,

@@ -10,7 +10,7 @@ from tuner.cli.commands.results import BackupArguments, DbCheckArguments, Delete
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.files import refuse_missing_parent
 from tuner.database.database import Database
-from tuner.database.schema import is_ours
+from tuner.database.opening import is_ours
 from tuner.report.tables import counted, show_line
 from tuner.report.terminal import printable
 from tuner.winners.agreement import compare_cards

@@ -19,7 +19,7 @@ from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Gpu
 from tuner.core.version import __version__
-from tuner.database.schema import SAFE_WAL_VERSION
+from tuner.database.opening import SAFE_WAL_VERSION
 from tuner.devices.local import LocalDevice
 from tuner.devices.started import has_gpu
 from tuner.inspect.tools.nvidia import NCU, SANITIZER, ToolMissingError, find

@@ -9,7 +9,7 @@ from typing import Any
 
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Configuration, Problem, Run, Status, Trial, digest
-from tuner.database import cells, owners, rows, schema
+from tuner.database import cells, opening, owners, rows
 from tuner.database.maintenance import ADOPTED, Maintenance
 from tuner.database.queries import Queries
 from tuner.database.records import Benchmark, Filters, Metrics, Winner
@@ -316,7 +316,7 @@ class Database(Queries, Maintenance):
         Raises:
             DatabaseError: something is missing: the file was cut off, overwritten or replaced meanwhile.
         """
-        with closing(Database(self.path, schema.reading(self.path), write=False)) as fresh:
+        with closing(Database(self.path, opening.reading(self.path), write=False)) as fresh:
             fresh.connection.patience_s = self.connection.patience_s
             kept = {trial.id for trial in fresh.trials(run_id)}
             missing = [row for row in trials if row not in kept]

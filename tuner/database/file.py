@@ -16,7 +16,7 @@ from sqlite_utils.db import NotFoundError
 from tuner.core import paths
 from tuner.core.errors import DatabaseError
 from tuner.core.model import Run, Trial, digest
-from tuner.database import cells, rows, schema
+from tuner.database import cells, opening, rows
 from tuner.database.cells import Damaged
 from tuner.database.hostile import Connection
 from tuner.database.records import StoredTrial
@@ -31,7 +31,7 @@ class DatabaseFile:
     Attributes:
         path: of the file.
         connection: the only one to it.
-        tables: each of :data:`tuner.database.schema.TABLES`.
+        tables: each of :data:`tuner.database.opening.TABLES`.
         write: whether it was opened to write.
     """
 
@@ -40,7 +40,7 @@ class DatabaseFile:
         self.connection = connection
         self.write = write
         sqlite = sqlite_utils.Database(connection, execute_plugins=False)
-        self.tables = {name: schema.SchemaTable(sqlite, name) for name in schema.TABLES}
+        self.tables = {name: opening.SchemaTable(sqlite, name) for name in opening.TABLES}
         self._runs: dict[str, Run] = {}
 
     @classmethod
@@ -51,7 +51,7 @@ class DatabaseFile:
             DatabaseError: missing, foreign, newer, read-only, on a network filesystem, damaged.
         """
         path = Path(path)
-        connection = schema.connect(path, write=write, create=create)
+        connection = opening.connect(path, write=write, create=create)
         try:
             return cls(path, connection, write=write)
         except BaseException:
@@ -60,7 +60,7 @@ class DatabaseFile:
 
     def explained(self) -> AbstractContextManager[None]:
         """Return a block in which what SQLite raises becomes one line with a remedy."""
-        return schema.explained(self.path, self.connection)
+        return opening.explained(self.path, self.connection)
 
     def close(self) -> None:
         """Close the file."""
@@ -90,7 +90,7 @@ class DatabaseFile:
         with self.explained():
             if not self.write:
                 raise DatabaseError(f"{self.path} was opened for reading", "open it with write=True")
-            with schema.immediate(self.connection):
+            with opening.immediate(self.connection):
                 yield
 
     def insert(self, table: str, row: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.files import whole_file
 from tuner.core.model import SUSPECT, Run, digest
-from tuner.database import cells, rows, schema
+from tuner.database import cells, opening, rows
 from tuner.database.cells import Damaged
 from tuner.database.file import DatabaseFile
 from tuner.database.records import CheckReport, Merged
@@ -37,7 +37,7 @@ class Maintenance(DatabaseFile):
             problems += [f"structure: {line}" for line in faults if not line.startswith("***")]
             references = self.connection.execute("PRAGMA foreign_key_check")
             problems += [f"{row[0]} row {row[1]} refers to a missing row of {row[2]}" for row in references]
-            for table in schema.TABLES:
+            for table in opening.TABLES:
                 counts[table] = 0
                 found: list[str] = []
                 for row in self.connection.execute(f"SELECT * FROM {table} NOT INDEXED"):
@@ -61,7 +61,7 @@ class Maintenance(DatabaseFile):
         """
         if to.exists() or to.is_symlink():
             raise DatabaseError(f"{to} exists already", "name a new file for the backup")
-        with schema.explained(to, self.connection, copying=True), whole_file(to) as partial:
+        with opening.explained(to, self.connection, copying=True), whole_file(to) as partial:
             for journal in to.parent.glob(f".{glob.escape(to.name)}.*.partial-journal"):
                 if not journal.with_name(
                     journal.name.removesuffix("-journal")

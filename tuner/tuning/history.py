@@ -13,8 +13,8 @@ from tuner.core.errors import UsageError
 from tuner.core.model import Configuration, Run, Status
 from tuner.database.database import Database
 from tuner.database.earlier import Lesson, Source, distance
+from tuner.database.opening import is_ours
 from tuner.database.records import KnownTrial, Mark
-from tuner.database.schema import is_ours
 from tuner.formats.foreign import read_foreign, run_of
 from tuner.formats.foreign_json import JsonResults
 from tuner.formats.recording import FORMAT, Row, read_recording

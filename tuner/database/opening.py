@@ -1,6 +1,6 @@
 """The database file: opening it, its version, and which files are refused before a byte is changed. Plain SQL.
 
-The other modules get its tables from here, as sqlite-utils' :class:`SchemaTable`."""
+Whoever has one open gets its tables from here, as sqlite-utils' :class:`SchemaTable`."""
 
 from __future__ import annotations
 
