@@ -159,6 +159,7 @@ def main() -> int:
     add("--helion-effort", default="quick", help="none, quick or full.")
     add("--built", action="store_true", help="The same configurations, built for `tuner.tune`.")
     add("--only", default="", help="Only problems of this function: product or softmax.")
+    add("--first", help="With --built: tune or triton, to have this order alone.")
     add("--seconds", type=float, default=0.0, help="Begin nothing that may take longer.")
     add("--out", type=Path)
     arguments = options.parse_args()
@@ -170,7 +171,8 @@ def main() -> int:
     done = [(one["kernel"], one["sizes"], one["dtype"]) for one in results]
     problems: Sequence[tuple[str, str, dict[str, int], str]] = PROBLEMS
     if arguments.built:
-        orders = [f"{{}} in Triton, {first} first" for first in ("tune", "triton")]
+        firsts = [arguments.first] if arguments.first else ["tune", "triton"]
+        orders = [f"{{}} in Triton, {first} first" for first in firsts]
         problems = tuple((order.format(one[1]), *one[1:]) for order in orders for one in PROBLEMS)
     for kernel, function, sizes, dtype in problems:
         if (Path(kernel).stem, sizes, dtype) in done or arguments.only not in function:

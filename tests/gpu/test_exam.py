@@ -95,6 +95,7 @@ ATTACKS = {
     "uninitialised.py": "wrong_result",
     "cupy_stash.py": "repeats too_fast wrong_result wrong_after_timing clock_mismatch tampers",
     "cupy_host_function.py": "launch_error",
+    "queues_a_host_function.py": "launch_error",
 }
 """The reasons that an attack may be refused for."""
 HONEST = (

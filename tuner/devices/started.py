@@ -120,8 +120,10 @@ class Processes:
         return jailed
 
     def compilers_for(self, libraries: Collection[str]) -> CompilePool:
-        """Return who compiles what functions build that use some libraries; processes that start later import these."""
-        self.arguments += [one for one in LIBRARIES if one in libraries and one not in self.arguments]
+        """Return who compiles what functions build with some libraries; the fresh process begins to import these."""
+        if libraries:
+            self.arguments += [one for one in LIBRARIES if one in libraries and one not in self.arguments]
+            self.expect_fresh()
         if "triton" not in libraries:
             return self.pool
         jobs = min(self.pool.jobs, MOST_BUILDERS)
