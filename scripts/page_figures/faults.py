@@ -1,5 +1,6 @@
-"""What became of the tuner when it was broken on purpose, and of fleets: ``chaos.txt``, ``gpu-faults.txt``,
-``hostile.txt``, ``exam.json``, ``fleet-simulation.json`` and ``fleet-2.json``."""
+"""What became of the tuner when it was broken on purpose, of its referee, and of fleets: ``chaos.txt``,
+``gpu-faults.txt``, ``hostile.txt``, ``exam.json``, ``judged-twins.json``, ``mutate.json``, ``fleet-simulation.json``
+and ``fleet-2.json``."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from scripts.page_figures.evidence import FOLDER, MEASURED, load, table, text
+from scripts.page_figures.evidence import load, table, text, us
 
 
 def chaos(section: str) -> str:
@@ -40,9 +41,7 @@ def hostile() -> str:
 
 
 def exam() -> str:
-    """Return what ``tests/gpu/test_exam.py`` found, by kinds of candidates; nothing before it has been kept."""
-    if "exam" not in MEASURED and not (FOLDER / "exam.json").is_file():
-        return ""
+    """Return what ``tests/gpu/test_exam.py`` found, by kinds of candidates."""
     found, rows = load("exam"), [["candidates", "asked", "as they must be", "judged"]]
     names = {"attacks": "attacks", "honest": "honest candidates"}
     kinds = [kind for kind in names if kind in found]
@@ -71,6 +70,30 @@ def tasks() -> str:
     judged = [line for line in lines if line.startswith(("as asked", "NOT"))]
     right = sum(line.startswith("as asked") for line in judged)
     return f"{right} of {len(judged)} verdicts were as they must be ({lines[1].split(',')[0]})"
+
+
+def judged_twins() -> str:
+    """Return the verdicts on a kernel beside itself, and on pairs that were drawn from their rounds."""
+    found = load("judged-twins")
+    return f"{_counted(found['judged'])}; of pairs drawn from their rounds {_counted(found['drawn'])} ({found['gpu']})"
+
+
+def _counted(verdicts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items())
+
+
+def mutated() -> str:
+    """Return what a program gained that has its kernels judged."""
+    found = load("mutate")
+    first, *_, last = (us(1e3 * best["time_us"]) for best in found["bests"])
+    right = sum(
+        count for verdict, count in found["judged"].items() if verdict.startswith("meant to be right")
+    )
+    wrong = sum(found["judged"].values()) - right
+    return (
+        f"from {first} to {last} us in {found['minutes']:g} minutes, with {right} candidates that are right; of {wrong} "
+        f"that are wrong on purpose {len(found['wrong called right'])} were called right"
+    )
 
 
 def _reasons(asked: list[dict[str, Any]]) -> str:
