@@ -187,7 +187,7 @@ class Teaching(harness.Study):
         self._given, self.name = given, "teaching" if given.drawn is None else "models"
         if given.out and given.out.resolve() == given.work.resolve():
             raise CommandError(f"--out and --work are {given.out}: each has a {self.name}.json of its own")
-        super().__init__(given.work / f"{self.name}.json", given.seconds, rows=[])
+        super().__init__(given.work / f"{self.name}-work.json", given.seconds, rows=[])
         self._every = CASES if given.drawn is None else drawn_cases(given.drawn, given.shapes)
 
     def left(self) -> Iterator[Case]:

@@ -91,8 +91,8 @@ def mutated() -> str:
     )
     wrong = sum(found["judged"].values()) - right
     return (
-        f"from {first} to {last} us in {found['minutes']:g} minutes, with {right} candidates that are right; of {wrong} "
-        f"that are wrong on purpose {len(found['wrong called right'])} were called right"
+        f"from {first} to {last} us in {found['minutes']:g} minutes, with {right} candidates that are right; "
+        f"of {wrong} that are wrong on purpose {len(found['wrong called right'])} were called right"
     )
 
 
