@@ -17,6 +17,7 @@ from tests.templates.sources import GENERATIONS, compiled, draw
 from tuner.core.model import Configuration
 from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, Schedule
+from tuner.kernel.default import default_configuration
 from tuner.kernel.load import load_kernel
 
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -55,6 +56,24 @@ def on_host(
     device = dataclasses.replace(gpu(), sm_count=3)
     problem = kernel.problem(None, {"": dtype}, options)
     return HostConfiguration(kernel, problem, device, configuration, folder)
+
+
+@pytest.mark.parametrize(
+    ("columns", "cc", "variant", "width"),
+    [
+        (255, 80, "registers", 4),
+        (6400, 80, "registers", 4),
+        (65_536, 90, "cluster", 4),
+        (65_536, 80, "two_pass", 4),
+    ],
+)
+def test_the_default_keeps_a_row_where_it_can(columns: int, cc: int, variant: str, width: int) -> None:
+    """Also one that starts within a vector, and whose end needs one vector more."""
+    kernel = load_kernel("softmax")
+    problem = kernel.problem({"rows": 4096, "columns": columns}, {"": "float32"})
+    default = default_configuration(kernel, problem, gpu(cc))
+    assert default is not None
+    assert (default.variant, default.values["vector_width"]) == (variant, width)
 
 
 @needs_gpp
