@@ -153,6 +153,8 @@ def judged(folder: Path, name: str, expected: str) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - one line for each, whatever comes
         verdict = {"reason": type(error).__name__, "message": str(error)[-300:]}
     said = {key: verdict[key] for key in SAID if key in verdict}
+    modes = [mode for problem in verdict.get("problems", []) for mode in problem["modes"]]
+    said["beside_default"] = {mode["mode"]: mode["versus"][0]["speedup"] for mode in modes}
     reason = verdict["reason"] or verdict["judged"]
     found = {"name": name, "expected": expected.split(), "seconds": round(time.monotonic() - began, 1)}
     found |= {**said, "reason": reason, "as_expected": reason in expected.split()}

@@ -1,0 +1,135 @@
+"""Are the referee's speedups those of a race by hand? The honest candidates of its exam, timed without the tuner:
+
+    scripts/run python scripts/measuring/by_hand.py --out results/evidence/by-hand.json
+
+Each candidate of ``exam.json`` and the task's default are called on 40 pairs of arrays in turn, which no L2 holds, or
+40 times on one pair, in a CUDA graph of torch between two events; graphs take turns in random order. Needs a GPU, CuPy,
+torch, Triton, and ``exam.json`` of the same card. Exit status 1 if a speedup is further from the referee's than 5 %.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import random
+import re
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from scripts import harness
+from scripts.harness import ROOT
+from scripts.page_figures import evidence
+from tuner.expressions.arithmetic import Expression
+
+cupy: Any = importlib.import_module("cupy")
+JUDGED = ROOT / "tests" / "gpu" / "judged"
+N, COPIES, ROUNDS, NEAR = 1 << 20, 40, 60, 0.05
+LAUNCH = re.compile(r"// tune: (\w+)<<<(.+), (\d+)>>>")
+Call = Callable[[Any, Any], object]
+
+
+def compiled(text: str, launches: Sequence[tuple[str, int, int]]) -> Call:
+    """Return what launches kernels of a source, each named with its blocks and threads."""
+    module = cupy.RawModule(code=text, options=("--std=c++17",))
+    kernels = [(module.get_function(name), blocks, threads) for name, blocks, threads in launches]
+
+    def call(x: Any, y: Any) -> None:
+        for kernel, blocks, threads in kernels:
+            kernel((blocks,), (threads,), (cupy.asarray(x), cupy.asarray(y), np.int64(N)))
+
+    return call
+
+
+def plain(threads: int) -> Call:
+    """Return the task's kernel with so many threads a block."""
+    return compiled((JUDGED / "plain.cu").read_text(), [("plain", -(-N // threads), threads)])
+
+
+def call_of(file: Path) -> Call:
+    """Return a candidate as something that can be called."""
+    if file.suffix == ".toml":
+        return plain(int(file.stem.partition("_")[2]))
+    if file.suffix == ".cu":
+        text = file.read_text()
+        found = LAUNCH.findall(text)
+        return compiled(
+            text, [(name, Expression(blocks).evaluate({"n": N}), int(many)) for name, blocks, many in found]
+        )
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    sys.modules[file.stem] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    candidate = module.candidate
+    return candidate if candidate.__code__.co_argcount == 2 else lambda x, _: candidate(x)
+
+
+def graph_of(call: Call, pairs: Sequence[tuple[Any, Any]]) -> Any:
+    """Return a graph of its calls on pairs of arrays."""
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream), cupy.cuda.ExternalStream(stream.cuda_stream):
+        for _ in range(3):
+            call(*pairs[0])
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="relaxed"):
+            for pair in pairs:
+                call(*pair)
+    return graph
+
+
+def medians(graphs: Sequence[Any]) -> list[float]:
+    """Return microseconds of a call in each graph."""
+    times: list[list[float]] = [[] for _ in graphs]
+    for _ in range(ROUNDS):
+        for place in random.sample(range(len(graphs)), len(graphs)):
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graphs[place].replay()
+            end.record()
+            end.synchronize()
+            times[place].append(1e3 * begin.elapsed_time(end) / COPIES)
+    return [statistics.median(each) for each in times]
+
+
+def main() -> int:
+    """Time all that the exam judged; return 1 if the referee says otherwise of one."""
+    options = harness.parser(__doc__)
+    options.add_argument("--exam", type=Path, default=evidence.FOLDER / "exam.json")
+    options.add_argument("--out", type=Path)
+    given = options.parse_args()
+    judged = json.loads(given.exam.read_text())["honest"]["candidates"]
+    said = {one["name"]: one["beside_default"] for one in judged if one.get("beside_default")}
+    pairs = [tuple(torch.randn(N, device="cuda") for _ in range(2)) for _ in range(COPIES)]
+    calls = {"the default": plain(256), **{name: call_of(JUDGED / name) for name in said}}
+    rows = []
+    for mode, used in (("rotating", pairs), ("warm", pairs[:1] * COPIES)):
+        base, *times = medians([*map(partial(graph_of, pairs=used), calls.values())])
+        for name, time in zip(said, times, strict=True):
+            by_hand, by_referee = base / time, said[name][mode]
+            apart = abs(by_hand / by_referee - 1.0)
+            rows.append(
+                {"name": name, "mode": mode, "by_hand": by_hand, "judged": by_referee, "apart": apart}
+            )
+            print(
+                f"{name:22} {mode:9} {by_hand:.3f} by hand, {by_referee:.3f} judged, {100 * apart:.1f} % apart"
+            )
+    far = [row for row in rows if row["apart"] > NEAR]
+    found = {"gpu": torch.cuda.get_device_name(), "date": harness.today(), "near": NEAR, "rows": rows}
+    median = statistics.median(row["apart"] for row in rows)
+    print(
+        f"{len(rows)} speedups: {100 * median:.1f} % apart in the median, {len(far)} by more than {100 * NEAR:g} %"
+    )
+    if given.out:
+        harness.write_json(given.out, found)
+    return int(bool(far))
+
+
+if __name__ == "__main__":
+    harness.run(main, gpu=True)
