@@ -255,6 +255,12 @@ def test_former_names_mean_the_same(former: str, monkeypatch: pytest.MonkeyPatch
     assert len(given) == 2 and given[0] == given[1]
 
 
+def test_what_is_no_kernel_is_not_proposed_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """``gemm.initial.toml`` lies beside the kernels' files."""
+    assert_refused(said_by(capsys, "gemm.initia"), 2, "neither a command nor a kernel; see tune --help")
+    assert_refused(said_by(capsys, "gem"), 2, "neither a command nor a kernel; did you mean gemm?")
+
+
 def test_show_without_a_kernel_lists_the_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     listed = said_by(capsys, "show", "--json")
     assert listed.code == 0 and listed.out == said_by(capsys, "list", "--json").out

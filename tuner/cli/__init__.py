@@ -112,7 +112,8 @@ class _LazyGroup(click.Group):
         if word in FORMER:
             args = [*FORMER[word].split(), *args[1:]]
         elif word not in COMMANDS:
-            kernels = [path.stem for path in paths.search_spaces().glob("*.toml")]
+            stems = (path.stem for path in paths.search_spaces().glob("*.toml"))
+            kernels = [stem for stem in stems if "." not in stem]
             if not (word in kernels or word.endswith((".toml", ".cu")) or "/" in word):
                 close = difflib.get_close_matches(word, [*COMMANDS, *FORMER, *kernels], n=1)
                 if Path(f"{word}.toml").is_file():
