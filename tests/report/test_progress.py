@@ -113,8 +113,8 @@ def test_a_winner_is_to_be_explained_reported_and_once_confirmed_bundled(state: 
     assert "bundle '/kernels/my scale.toml' --db x.db" in " ".join(next_steps([one], Path("x.db")))
     unconfirmed = Result(state, replace(finish, exportable=False), 1, {})
     assert "bundle" not in " ".join(next_steps([unconfirmed], Path("x.db")))
-    assert "tune best --db x.db" in next_steps(several, Path("x.db"))[0]
-    assert next_steps([Result(state, None, 1, {})], Path("x.db")) == []
+    assert "tune best --db x.db" in next_steps(several, Path("x.db"))
+    assert next_steps([Result(state, None, 1, {})], Path("x.db")) == {}
 
 
 def test_closing_gives_the_cursor_back(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from tuner.fleet.cluster import Cluster
 from tuner.fleet.head import OUT_OF_TIME
 from tuner.kernel.load import load_kernel
 from tuner.kernel.space import narrow
-from tuner.report.next_steps import next_steps
+from tuner.report.next_steps import next_steps, show_next
 from tuner.report.plots import check_plot
 from tuner.report.progress import RunProgress
 from tuner.report.result_record import result_as_json
@@ -252,8 +252,7 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool]) -> None:
             if asked.plot is not None and job.comparison is None:
                 plot_run(result, asked.plot)
     if jobs.seen:
-        for line in next_steps(results, database.path):
-            click.echo(line, err=True)
+        show_next(next_steps(results, database.path))
 
 
 def _run(

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 
 def show_next(steps: Mapping[str, str]) -> None:
     """Print commands and what each is for, where the output goes to a terminal."""
-    if sys.stdout.isatty() and sys.stderr.isatty():
-        for line in _lines(steps):
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return
+    for number, (command, use) in enumerate(steps.items()):
+        first = "  " + ("" if number else "next").ljust(9) + "  "
+        for line in wrapped(f"{printable(command)}  # {use}", first):  # a shell takes the whole line
             click.echo(line, err=True)
 
 
@@ -35,13 +38,13 @@ def kernel_argument(name: str, file: Path) -> str:
     return name if file.parent == paths.search_spaces() else str(file)
 
 
-def next_steps(results: Sequence[Result], database: Path) -> list[str]:
-    """Return lines with the commands that make use of the winners, below those of a summary; none without a winner."""
+def next_steps(results: Sequence[Result], database: Path) -> dict[str, str]:
+    """Return the commands that make use of the winners and what each is for; none without a winner."""
     db = database_option(database)
     won = [result for result in results if result.finish is not None]
     if len(won) > 1:
-        return _lines({f"tune best{db}": "all winners", f"tune report{db} --all": "figures of all"})
-    return _lines(_of_one(won[0], db)) if won else []
+        return {f"tune best{db}": "all winners", f"tune report{db} --all": "figures of all"}
+    return _of_one(won[0], db) if won else {}
 
 
 def _of_one(result: Result, db: str) -> dict[str, str]:
@@ -54,11 +57,3 @@ def _of_one(result: Result, db: str) -> dict[str, str]:
         folder = shlex.quote(f"{run.problem.kernel}_bundle")
         steps[f"tune bundle {kernel}{db} -o {folder}"] = "call it from C++ and Python"
     return steps
-
-
-def _lines(steps: Mapping[str, str]) -> list[str]:
-    lines: list[str] = []
-    for number, (command, use) in enumerate(steps.items()):
-        first = "  " + ("" if number else "next").ljust(9) + "  "
-        lines += wrapped(f"{printable(command)}  # {use}", first)  # a shell takes the whole line
-    return lines
