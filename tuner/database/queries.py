@@ -323,11 +323,8 @@ def _selection(
 
 def _same_as(run: Run) -> Filters:
     """Return the filters for what was measured of a run's problem under its conditions, by what it computes."""
-    return Filters(
-        kernel=run.problem.kernel, problem_key=run.problem.key, replayed=False,
-        computations=(run.computation,) if run.computation else (),
-        mode=str(run.conditions.mode), regime=str(run.conditions.regime),
-    )  # fmt: skip
+    computations = (run.computation,) if run.computation else ()
+    return Filters(replayed=False, computations=computations).like(run)
 
 
 def _winners_order(filters: Filters) -> str:

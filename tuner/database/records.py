@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct, ValidationError, convert
@@ -298,6 +298,11 @@ class Filters:
     """What the caches held: a :class:`tuner.core.conditions.Mode`."""
     regime: str = ""
     """Whether the card rested: a :class:`tuner.core.conditions.Regime`."""
+
+    def like(self, run: Run) -> Filters:
+        """Return these filters for a run's problem and conditions alone."""
+        mode, regime = str(run.conditions.mode), str(run.conditions.regime)
+        return replace(self, kernel=run.problem.kernel, problem_key=run.problem.key, mode=mode, regime=regime)
 
     def where(self) -> tuple[str, list[Any]]:
         """Return a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""

@@ -183,18 +183,13 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
     damaged += trials.damaged
     stored = sound("trial", trials.rows, damaged)
     state = database.run_state(run.id)
-    same = Filters(
-        kernel=run.problem.kernel,
-        problem_key=run.problem.key,
-        gpu=run.gpu.name,
-        mode=str(run.conditions.mode),
-        regime=str(run.conditions.regime),
-    )
+    same = Filters(gpu=run.gpu.name, computations=(run.computation or run.kernel_digest,)).like(run)
     winners = database.winners(replace(same, replayed=run.replayed))
     damaged += winners.damaged
-    own = [one for one in sound("winner", winners.rows, damaged) if _group(one.run) == _group(run)]
+    own = [one for one in sound("winner", winners.rows, damaged) if one.run.gpu.name == run.gpu.name]
     benchmarks = database.benchmarks(same)
     damaged += benchmarks.damaged
+    timed = [] if run.replayed else sound("benchmark", benchmarks.rows, damaged)
     search_s = state["stats"].get("search_s")
     total = state["stats"].get("trials")
     return TunedProblem(
@@ -206,16 +201,8 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
         max(0, total - len(trials.rows)) if isinstance(total, int) else 0,
         next((one for one in own if one.run.id == run.id), None),
         sorted(own, key=lambda one: one.created_at),
-        [] if run.replayed else list(_of_same_gpu(sound("benchmark", benchmarks.rows, damaged), run)),
+        [one for one in timed if one.gpu.name == run.gpu.name],
     )
-
-
-def _of_same_gpu(benchmarks: Iterable[Benchmark], run: Run) -> Iterable[Benchmark]:
-    """Return those of a run's benchmarks that computed the same on the same GPU."""
-    computation = run.computation or run.kernel_digest
-    for one in benchmarks:
-        if one.gpu.name == run.gpu.name and (one.computation or one.kernel_digest) == computation:
-            yield one
 
 
 LOWEST, HIGHEST = 1e-12, 1e18
