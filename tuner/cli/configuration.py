@@ -21,7 +21,6 @@ from tuner.devices.choose import open_device
 from tuner.devices.local import LocalDevice
 from tuner.devices.started import has_gpu
 from tuner.kernel.batching import footprint
-from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import kernel_of_run, load_kernel
 from tuner.kernel.plan import invalid_reason, tensors_of
 from tuner.kernel.roofline import ARCHITECTURES
@@ -31,7 +30,7 @@ from tuner.kernel.variant_spec import ParameterSpec, VariantSpec, index_of_text
 from tuner.report.configurations import ChosenConfiguration
 from tuner.report.tables import say, si
 from tuner.runtime.launch_limits import UnlaunchableError
-from tuner.winners.current import best_winners, changes_since
+from tuner.winners.current import best_winners, changes_since, kernel_filters
 
 
 def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguration:
@@ -238,18 +237,13 @@ def _winner(
     if not given.db.is_file():
         return None, ""
     filters = Filters(
-        kernel=kernel.name,
-        gpu=gpu.name if gpu else "",
-        problem_key=problem.key,
-        computations=KernelIdentity(kernel).computations,
-        exportable=True,
+        **kernel_filters(kernel), problem_key=problem.key, gpu_name=gpu.name if gpu else "", exportable=True,
         replayed=False,
-    )
+    )  # fmt: skip
 
     def fitting(filters: Filters) -> Selection[StoredWinner]:
         found = best_winners(database, filters, kernel)
-        stored = [one.stored for one in found.rows if gpu is None or one.stored.run.gpu.name == gpu.name]
-        return Selection(stored, found.damaged)
+        return Selection([one.stored for one in found.rows], found.damaged)
 
     with Database.open(given.db, write=False) as database:
         winners, note = measured_else_replayed(fitting, filters)

@@ -97,7 +97,7 @@ def _stored(
             return chosen.time_ns, chosen.conditions, database.trial(chosen.trial_id).run.calibration
         filters = Filters(
             problem_key=chosen.problem.key,
-            gpu=chosen.gpu.name,
+            gpu_name=chosen.gpu.name,
             statuses=(str(Status.OK), str(Status.SLOW)),
             variant=chosen.configuration.variant,
             replayed=False,
@@ -105,7 +105,7 @@ def _stored(
         rows = database.query(filters, "-id").rows
     for stored in rows:
         trial = stored.trial
-        same = trial.configuration.key == chosen.configuration.key and stored.run.gpu.name == chosen.gpu.name
+        same = trial.configuration.key == chosen.configuration.key
         if same and trial.time_ns and not trial.suspect:
             return trial.time_ns, stored.run.conditions, stored.run.calibration
     return None, None, rows[0].run.calibration if rows else None

@@ -92,9 +92,9 @@ class Queries(EarlierRuns):
         mark = mark or self.mark()
         where, values = replace(_same_as(run), exportable=True).where()
         winners = self.select(
-            f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} AND t.gpu_name = ? AND t.id <= ? "
+            f"SELECT t.* FROM winners t JOIN runs r ON r.id = t.run_id WHERE {where} AND t.id <= ? "
             f"ORDER BY {_best_first(one_mode=run.options.one_mode)} LIMIT ?",
-            *(*values, run.gpu.name, mark.winners, BEST_KNOWN_TRIED),
+            *(*values, mark.winners, BEST_KNOWN_TRIED),
         )
         for stored in _selection(winners, self._winner).rows:
             return stored.winner.configuration, stored.winner.time_ns
@@ -115,9 +115,9 @@ class Queries(EarlierRuns):
         where, values = replace(_same_as(run), exportable=True, computations=(run.computation,)).where()
         winners = self.select(
             "SELECT t.variant, t.configuration, count(*) AS runs FROM winners t JOIN runs r ON r.id = t.run_id "
-            f"WHERE {where} AND t.gpu_name = ? AND t.id <= ? AND r.id != ? "
+            f"WHERE {where} AND t.id <= ? AND r.id != ? "
             "GROUP BY t.variant, t.configuration ORDER BY runs DESC, min(t.id) LIMIT ?",
-            *(*values, run.gpu.name, mark.winners, run.id, KNOWN_WINNERS),
+            *(*values, mark.winners, run.id, KNOWN_WINNERS),
         )
         chosen = []
         for row in winners:
@@ -322,7 +322,7 @@ def _selection(
 
 
 def _same_as(run: Run) -> Filters:
-    """Return the filters for what was measured of a run's problem under its conditions, by what it computes."""
+    """Return the filters for what was measured of a run's problem in its way, by what it computes."""
     computations = (run.computation,) if run.computation else ()
     return Filters(replayed=False, computations=computations).like(run)
 

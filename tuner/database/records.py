@@ -280,6 +280,8 @@ class Filters:
     kernel: str = ""
     gpu: str = ""
     """A part of the GPU's name, in any case."""
+    gpu_name: str = ""
+    """All of it."""
     dtype: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     variant: str = ""
@@ -300,14 +302,16 @@ class Filters:
     """Whether the card rested: a :class:`tuner.core.conditions.Regime`."""
 
     def like(self, run: Run) -> Filters:
-        """Return these filters for a run's problem and conditions alone."""
-        mode, regime = str(run.conditions.mode), str(run.conditions.regime)
-        return replace(self, kernel=run.problem.kernel, problem_key=run.problem.key, mode=mode, regime=regime)
+        """Return these filters for a run's problem, GPU and conditions alone."""
+        return replace(
+            self, kernel=run.problem.kernel, problem_key=run.problem.key, gpu_name=run.gpu.name,
+            mode=str(run.conditions.mode), regime=str(run.conditions.regime),
+        )  # fmt: skip
 
     def where(self) -> tuple[str, list[Any]]:
         """Return a condition over ``t`` (trials, winners or benchmarks) and ``r`` (runs), with the values to bind."""
         parts: list[tuple[str, list[Any]]] = [("1", [])]
-        of_run = ("kernel", "dtype", "problem_key", "mode", "regime")
+        of_run = ("kernel", "gpu_name", "dtype", "problem_key", "mode", "regime")
         parts += [(f"r.{name} = ?", [value]) for name in of_run if (value := getattr(self, name))]
         if self.variant:
             parts.append(("t.variant = ?", [self.variant]))

@@ -24,7 +24,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import problem_text
 from tuner.runtime.dispatch import distance
 from tuner.studies import interleaved
-from tuner.winners.current import best_winners, changes_since
+from tuner.winners.current import best_winners, changes_since, kernel_filters
 
 BEST, DEFAULT = "best", "default"
 """Names of the stored winner and of the kernel's default configuration."""
@@ -213,13 +213,9 @@ def stored_winners(database: Database, gpu: Gpu, kernel: KernelSpec | None = Non
         gpu: where they were measured.
         kernel: what they have to compute; winners of all kernels without it.
     """
-    filters = Filters(
-        kernel=kernel.name if kernel else "", gpu=gpu.name, exportable=True, replayed=False,
-        computations=KernelIdentity(kernel).computations if kernel else (),
-    )  # fmt: skip
+    filters = Filters(**kernel_filters(kernel or ""), gpu_name=gpu.name, exportable=True, replayed=False)
     winners = best_winners(database, filters, kernel)
-    here = [w.stored for w in winners.rows if w.stored.run.gpu.name == gpu.name]
-    return Selection(here, winners.damaged)
+    return Selection([winner.stored for winner in winners.rows], winners.damaged)
 
 
 def targets_of(

@@ -183,13 +183,12 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
     damaged += trials.damaged
     stored = sound("trial", trials.rows, damaged)
     state = database.run_state(run.id)
-    same = Filters(gpu=run.gpu.name, computations=(run.computation or run.kernel_digest,)).like(run)
+    same = Filters(computations=(run.computation or run.kernel_digest,)).like(run)
     winners = database.winners(replace(same, replayed=run.replayed))
     damaged += winners.damaged
-    own = [one for one in sound("winner", winners.rows, damaged) if one.run.gpu.name == run.gpu.name]
+    own = sound("winner", winners.rows, damaged)
     benchmarks = database.benchmarks(same)
     damaged += benchmarks.damaged
-    timed = [] if run.replayed else sound("benchmark", benchmarks.rows, damaged)
     search_s = state["stats"].get("search_s")
     total = state["stats"].get("trials")
     return TunedProblem(
@@ -201,7 +200,7 @@ def _read(database: Database, run: Run, most: int, damaged: list[str]) -> TunedP
         max(0, total - len(trials.rows)) if isinstance(total, int) else 0,
         next((one for one in own if one.run.id == run.id), None),
         sorted(own, key=lambda one: one.created_at),
-        [one for one in timed if one.gpu.name == run.gpu.name],
+        [] if run.replayed else sound("benchmark", benchmarks.rows, damaged),
     )
 
 
