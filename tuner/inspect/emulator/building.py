@@ -28,6 +28,14 @@ UNSEEN = "-fno-sanitize=thread"
 LINKED = ("-shared", "-nodefaultlibs", "-Wl,-Bsymbolic", "-fwhole-program")
 """Without the libraries of C++: the machine's brings them, and linking takes 6 ms, not 46. What a kernel does not call
 is not compiled: gemm's takes 100 ms instead of 160, with -Og instead of -O1, which runs as fast."""
+FORWARDED = {
+    "cub/cub.cuh": [f"cub/block/block_{of}.cuh" for of in ("load", "reduce", "scan", "store")]
+    + [f"cub/warp/warp_{of}.cuh" for of in ("reduce", "scan")],
+    "cooperative_groups.h": [f"cooperative_groups/{of}.h" for of in ("memcpy_async", "reduce", "scan")],
+    "cuda_pipeline.h": ["cuda_pipeline_primitives.h"],
+    "cuda.hpp": ["assert.h", "cassert"],  # its assert ends a run and not the process
+}
+"""Headers of other names for what one has."""
 STALE_S = 86400.0
 _REFUSED = re.compile(r":\d+: (?:fatal )?[Ee]rror: ")
 
@@ -65,7 +73,7 @@ def machine() -> Path:
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, text=True, check=False).stdout
     files = [path for path in sorted(Path(__file__).parent.rglob("*")) if path.is_file()]
     texts = [path.read_text() for path in files if ".py" not in path.suffix]
-    kept = paths.emulator() / digest([version, *FLAGS, *LINKED, *texts])
+    kept = paths.emulator() / digest([version, *FLAGS, *LINKED, *texts, FORWARDED])
     if not refusal(kept.parent):
         if (kept / "machine.so").is_file():
             with contextlib.suppress(OSError):
@@ -88,6 +96,11 @@ def machine() -> Path:
 def _build_machine(folder: Path) -> None:
     sources = shutil.ignore_patterns("*.py*", "__pycache__")
     shutil.copytree(Path(__file__).parent, folder, ignore=sources, dirs_exist_ok=True)
+    for name, others in FORWARDED.items():
+        for other in others:
+            path = folder / "include" / other
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"#include <{name}>\n")
     (folder / "behind.cpp").write_text(BESIDE)
     compile_cpp("-c", "-o", folder / "behind.o", folder / "behind.cpp")
     compile_cpp("-x", "c++-header", "-o", folder / "cuda.hpp.gch", folder / "cuda.hpp")

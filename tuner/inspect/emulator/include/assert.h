@@ -1,1 +1,0 @@
-// cuda.hpp has assert, which ends a run and not the process.
