@@ -22,12 +22,7 @@ from tuner.core.errors import ExpressionError, suggestion
 from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
 from tuner.expressions.array_evaluation import FUNCTIONS, MODES, Plain, Takes
-from tuner.expressions.array_magnitudes import (
-    FLOAT64_INTEGERS,
-    INT64,
-    BeyondIntegersError,
-    WithMagnitudes,
-)
+from tuner.expressions.array_magnitudes import FLOAT64_INTEGERS, INT64, BeyondIntegersError, WithMagnitudes
 from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown, unparse
 from tuner.expressions.row_blocks import in_blocks
 
@@ -115,12 +110,7 @@ class ArrayExpression:
         return ArrayExpression(unparse(settled))
 
     def evaluate(
-        self,
-        names: Mapping[str, Any],
-        *,
-        whole: bool = False,
-        word: float = INT64,
-        largest: float = math.inf,
+        self, names: Mapping[str, Any], *, whole: bool = False, word: float = INT64, largest: float = math.inf
     ) -> tuple[npt.NDArray[Any], Array]:
         """Return values and magnitudes; the magnitude is 0 where float32 arithmetic is exact.
 

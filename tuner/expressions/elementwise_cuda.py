@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 from tuner.expressions import magnitudes
-from tuner.expressions.elementwise import (
-    FUNCTIONS,
-    SIGNS,
-    ElementExpression,
-    checked_exponent,
-    parse_element,
-)
+from tuner.expressions.elementwise import FUNCTIONS, SIGNS, ElementExpression, checked_exponent, parse_element
 from tuner.expressions.magnitudes import ANYTHING, Sized
 from tuner.expressions.parsing import COMPARE_SIGNS
 

@@ -215,9 +215,4 @@ ELEMENTWISE: Functions = {
     "sigmoid": _numpy_sigmoid,
 }
 """The functions of ``tuner.expressions.elementwise`` for NumPy."""
-NUMPY: Functions = {
-    **ELEMENTWISE,
-    "equal": np.equal,
-    "power": _numpy_power,
-    "number": float,
-}
+NUMPY: Functions = {**ELEMENTWISE, "equal": np.equal, "power": _numpy_power, "number": float}

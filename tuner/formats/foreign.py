@@ -21,13 +21,7 @@ from tuner.database.records import Winner
 from tuner.expressions.arithmetic import parse
 from tuner.formats.autotuners import read_cache, read_t4
 from tuner.formats.foreign_json import JsonResults
-from tuner.formats.foreign_recording import (
-    VARIANT,
-    ForeignRecording,
-    ForeignRow,
-    check_parameters,
-    damaged,
-)
+from tuner.formats.foreign_recording import VARIANT, ForeignRecording, ForeignRow, check_parameters, damaged
 from tuner.formats.recording import FORMAT, RecordedProblem, Recording, Row
 from tuner.formats.t1 import T1Space, is_t1, read_t1
 from tuner.kernel.identity import KernelIdentity

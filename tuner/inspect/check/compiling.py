@@ -263,8 +263,7 @@ def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:
     given = reference_configuration(kernel)
     return [
         _Task(
-            (kernel.reference.cuda,),
-            RenderRequest(kernel.file, kernel.problem(), gpu, given, reference=True),
+            (kernel.reference.cuda,), RenderRequest(kernel.file, kernel.problem(), gpu, given, reference=True)
         )
         for gpu in checks.gpus
     ]

@@ -265,12 +265,7 @@ EXCLUDE = "guard it, or exclude such sizes by a constraint of the variant"
 
 
 def _report(
-    run: Run,
-    outcome: Outcome,
-    report: Report,
-    reported: set[Key],
-    whole: Sequence[str] = (),
-    fixed: str = "",
+    run: Run, outcome: Outcome, report: Report, reported: set[Key], whole: Sequence[str] = (), fixed: str = ""
 ) -> None:
     """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
     if outcome.note and (*run.key, "note") not in reported:

@@ -192,12 +192,7 @@ def _check_default(kernel: KernelSpec, subject: Subject, report: Report) -> None
 
 
 def report_launch(
-    kernel: KernelSpec,
-    problem: Problem,
-    gpu: Gpu,
-    configuration: Configuration,
-    report: Report,
-    of: str = "",
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, report: Report, of: str = ""
 ) -> None:
     """Report why a configuration has no plan, at the launch that is the reason."""
     variant = kernel.variants[configuration.variant]

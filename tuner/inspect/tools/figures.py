@@ -145,8 +145,7 @@ class Figures:
     bank_conflict_percent: float | None = _of(_conflicts)
     """Share of the shared memory's wavefronts that conflicts cost."""
     sm_clock_hz: float | None = _counter(
-        "smsp__cycles_elapsed.avg.per_second",
-        "sm__cycles_elapsed.avg.per_second",
+        "smsp__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"
     )
     """During the profile: no process locks it."""
 

@@ -151,12 +151,7 @@ class Watched:
 
 
 def watch(
-    tool: Sequence[str],
-    job: ToolJob,
-    folder: Path,
-    name: str,
-    step_s: float,
-    log: Path | None = None,
+    tool: Sequence[str], job: ToolJob, folder: Path, name: str, step_s: float, log: Path | None = None
 ) -> Watched:
     """Run a tool over a job to its end.
 

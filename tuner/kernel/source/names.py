@@ -51,11 +51,7 @@ class SourceNames:
     """
 
     def __init__(
-        self,
-        source: Source,
-        kernel: KernelSignature,
-        file: str,
-        undefined: Mapping[str, bool],
+        self, source: Source, kernel: KernelSignature, file: str, undefined: Mapping[str, bool]
     ) -> None:
         self.source, self.kernel, self.file = source, kernel, file
         self.words = source.names.union(undefined)
