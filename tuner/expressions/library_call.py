@@ -6,7 +6,7 @@ import ast
 import functools
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from tuner.core.errors import ExpressionError, TunerError
 from tuner.expressions.arithmetic import MAX_LENGTH
@@ -28,6 +28,8 @@ square squeeze stack subtract sum tanh transpose true_divide where
 FUNCTIONS = {"torch": frozenset(_TORCH.split()), "cupy": frozenset(_CUPY.split())}
 """Allowed functions by library. None of them accesses files, creates arrays without inputs, or takes code."""
 
+_Result = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
+"""Takes the library's functions and dtypes by name, and the values of names."""
 EXAMPLE = "write one call, such as torch.add(a, b, out=c)"
 
 
@@ -47,11 +49,11 @@ class LibraryCall:
         self.text = " ".join(text.split())
         if len(text) > MAX_LENGTH:
             raise ExpressionError(f"a call of {len(text)} characters", f"keep it under {MAX_LENGTH}")
-        self._body, self.tf32 = _unwrapped(parse_tree(text, remedy=EXAMPLE))
+        body, self.tf32 = _unwrapped(parse_tree(text, remedy=EXAMPLE))
         self._functions: set[str] = set()
         self._dtypes: set[str] = set()
         names: set[str] = set()
-        self._check(self._body, names, outermost=True)
+        self._result = self._checked(body, names, outermost=True)
         libraries = {name.split(".")[0] for name in self._functions}
         if len(libraries) != 1:
             raise ExpressionError(f"{self.text!r} mixes {' and '.join(sorted(libraries))}", "use one library")
@@ -61,7 +63,7 @@ class LibraryCall:
             raise ExpressionError(f"{self.text!r}: tf32(...) is for torch", "leave it out")
         self.names = frozenset(names)
         """The tensors, scalars and sizes that it uses, including outputs."""
-        self.outputs = self._outputs()
+        self.outputs = self._outputs(body)
         """The tensors that it writes."""
 
     def bind(self, module: Any) -> Callable[[Mapping[str, Any]], Any]:
@@ -73,63 +75,71 @@ class LibraryCall:
         Raises:
             TunerError: this version of the library lacks a function or dtype.
         """
-        functions = {}
+        library = {}
         for name in self._functions:
             try:
-                functions[name] = functools.reduce(getattr, name.split(".")[1:], module)
+                library[name] = functools.reduce(getattr, name.split(".")[1:], module)
             except AttributeError:
                 version = getattr(module, "__version__", "")
                 raise TunerError(f"{self.library} {version} has no {name}", "update it") from None
-        dtypes = {}
         for name in self._dtypes:
             if not hasattr(module, name):
                 raise TunerError(f"{self.text}: {self.library} has no {name}", "choose another dtype")
-            dtypes[name] = getattr(module, name)
-        return lambda values: _evaluate(self._body, functions, values, dtypes)
+            library[name] = getattr(module, name)
+        return functools.partial(self._result, library)
 
-    def _check(self, node: ast.AST, names: set[str], *, outermost: bool = False) -> None:
+    def _checked(self, node: ast.AST, names: set[str], *, outermost: bool = False) -> _Result:
+        """Return what gives a node's value; its names are added."""
         match node:
             case ast.Call(func=ast.Attribute() as function):
-                self._functions.add(_allowed(function, self.text))
+                self._functions.add(called := _allowed(function, self.text))
                 for keyword in node.keywords:
                     if keyword.arg is None or (keyword.arg == "out" and not outermost):
-                        _refuse(keyword.value, self.text, "only the outermost call has out=")
+                        raise _refused(keyword.value, self.text, "only the outermost call has out=")
                 if outermost and all(keyword.arg != "out" for keyword in node.keywords):
                     raise ExpressionError(
                         f"{self.text!r} does not say where its result goes", "add out= with the output's name"
                     )
-                for child in node.args:
-                    self._check(child, names)
-                for keyword in node.keywords:
-                    if keyword.arg == "dtype":
-                        self._dtypes.add(_dtype(keyword.value, self.text))
-                    else:
-                        self._check(keyword.value, names)
-                return
+                arguments = [self._checked(child, names) for child in node.args]
+                named = {str(one.arg): one.value for one in node.keywords}
+                keywords = {
+                    name: self._dtype(one) if name == "dtype" else self._checked(one, names)
+                    for name, one in named.items()
+                }
+                return lambda library, values: library[called](
+                    *(one(library, values) for one in arguments),
+                    **{name: one(library, values) for name, one in keywords.items()},
+                )
             case _ if outermost:
-                _refuse(node, self.text, EXAMPLE)
+                raise _refused(node, self.text, EXAMPLE)
             case ast.Name(id=name):
                 names.add(name)
-                return
-            case ast.Constant(value=None | int()):
-                return
+                return lambda _, values: values[name]
+            case ast.Constant(value=None | int() as value):
+                return lambda *_: value
             case ast.Constant(value=float() as value) if math.isfinite(value):
-                return
+                return lambda *_: value
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                self._check(operand, names)
-                return
+                positive = self._checked(operand, names)
+                return lambda library, values: -positive(library, values)
             case ast.Tuple(elts=items) | ast.List(elts=items):
-                for item in items:
-                    self._check(item, names)
-                return
-        _refuse(node, self.text, "use calls of torch or cupy, names, numbers and keywords")
+                inner = [self._checked(item, names) for item in items]
+                kind = tuple if isinstance(node, ast.Tuple) else list
+                return lambda library, values: kind(one(library, values) for one in inner)
+        raise _refused(node, self.text, "use calls of torch or cupy, names, numbers and keywords")
 
-    def _outputs(self) -> tuple[str, ...]:
-        assert isinstance(self._body, ast.Call)
-        target = next(keyword.value for keyword in self._body.keywords if keyword.arg == "out")
+    def _dtype(self, node: ast.expr) -> _Result:
+        if not isinstance(node, ast.Name) or node.id not in ITEMSIZE:
+            raise _refused(node, self.text, f"dtype= takes one of {', '.join(ITEMSIZE)}")
+        self._dtypes.add(name := node.id)
+        return lambda library, _: library[name]
+
+    def _outputs(self, body: ast.expr) -> tuple[str, ...]:
+        assert isinstance(body, ast.Call)
+        target = next(keyword.value for keyword in body.keywords if keyword.arg == "out")
         items = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
         if not items or not all(isinstance(item, ast.Name) for item in items):
-            _refuse(target, self.text, "out= takes an output's name, or several in parentheses")
+            raise _refused(target, self.text, "out= takes an output's name, or several in parentheses")
         return tuple(item.id for item in items if isinstance(item, ast.Name))
 
 
@@ -148,44 +158,13 @@ def _allowed(function: ast.Attribute, text: str) -> str:
         parts.append(node.attr)
         node = node.value
     if not isinstance(node, ast.Name) or node.id not in FUNCTIONS:
-        _refuse(function, text, f"call functions of {' or '.join(FUNCTIONS)}")
+        raise _refused(function, text, f"call functions of {' or '.join(FUNCTIONS)}")
     name = ".".join(reversed(parts))
     if name not in FUNCTIONS[node.id]:
-        _refuse(function, text, f"{node.id}'s functions here: {', '.join(sorted(FUNCTIONS[node.id]))}")
+        raise _refused(function, text, f"{node.id}'s functions here: {', '.join(sorted(FUNCTIONS[node.id]))}")
     return f"{node.id}.{name}"
 
 
-def _dtype(node: ast.expr, text: str) -> str:
-    """Return the name of a dtype."""
-    if not isinstance(node, ast.Name) or node.id not in ITEMSIZE:
-        _refuse(node, text, f"dtype= takes one of {', '.join(ITEMSIZE)}")
-    return node.id
-
-
-def _refuse(node: ast.AST, text: str, remedy: str) -> NoReturn:
+def _refused(node: ast.AST, text: str, remedy: str) -> ExpressionError:
     part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
-    raise ExpressionError(f"{part!r} is not allowed in {text!r}", remedy)
-
-
-def _evaluate(
-    node: ast.AST, functions: Mapping[str, Any], values: Mapping[str, Any], dtypes: Mapping[str, Any]
-) -> Any:
-    def run(child: ast.AST) -> Any:
-        return _evaluate(child, functions, values, dtypes)
-
-    match node:
-        case ast.Call():
-            given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
-            keywords = {n: dtypes[ast.unparse(v)] if n == "dtype" else run(v) for n, v in given.items()}
-            return functions[ast.unparse(node.func)](*(run(child) for child in node.args), **keywords)
-        case ast.Name(id=name):
-            return values[name]
-        case ast.Constant(value=value):
-            return value
-        case ast.UnaryOp(operand=operand):
-            return -run(operand)
-        case ast.Tuple(elts=items):
-            return tuple(run(item) for item in items)
-        case ast.List(elts=items):
-            return [run(item) for item in items]
-    raise AssertionError(node)
+    return ExpressionError(f"{part!r} is not allowed in {text!r}", remedy)

@@ -82,12 +82,12 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
     for name in filter(compared.equal.__contains__, pending):
         at = _warned(files, compared.redefined.get(name), name)
         reached = _reaches(kernel, subject.variant, files, name)
-        own = name not in launched or _again(files, name)
-        if at is None and own and not by_option(kernel, subject.variant, name):
+        given = by_option(kernel, subject.variant, name)
+        if at is None and not given:
             at = _override(files, name, reached=reached)
         if at is not None:
             report.at(*at)
-        elif name in launched or by_option(kernel, subject.variant, name):
+        elif name in launched or given:
             continue
         elif reached:
             report.note(

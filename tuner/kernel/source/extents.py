@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 THREADS = 256
 """The default of a block's, where it is the only one and nothing says how many it has."""
-MOST = 256
-"""The default of a size that may be another one."""
 BLOCKS = 1024
 """The default of a number of blocks that a loop over the grid leaves open: some eight for each multiprocessor."""
 
@@ -77,8 +75,6 @@ def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
             row |= any(values[name] == {(block,): 1} for name in variables)
             usual = ("rows", "height", f"rows_{axis}") if row else ("n", "elements")
             size = known[0] if known else _unused(names, use) or _new(names, *usual)
-            if size in passed and size not in lengths and len(axes) > 1 and len(known) > 1:
-                names.sizes[size] = Given(MOST, f"what the blocks along {axis} go through?", gap=True)
             found |= dict.fromkeys(_first(use, values, variables, axis) or [f"index_{axis}"], size)
     return found
 
