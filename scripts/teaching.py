@@ -57,13 +57,15 @@ def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
     tune(*what, "--trials", str(case.trials), "--time", str(START_S + SEARCH_S * case.patience))
     passes = read_passes(case.kernel) or copy_passes(case.kernel)
     against = [word for baseline in (*case.baselines, *passes) for word in ("--against", baseline)]
-    said, _ = tune("bench", *what, *against, "--rounds", str(rounds), "--json")
+    modes = [word for mode in case.modes for word in ("--mode", mode)]
+    said, _ = tune("bench", *what, *modes, *against, "--rounds", str(rounds), "--json")
     found = json.loads(said or "[]")
-    if len(found) != len(case.problems):
-        raise CommandError(f"{len(found)} of {len(case.problems)} problems have a winner")
+    problems = [problem for problem in case.problems for _ in case.modes]
+    if len(found) != len(problems):
+        raise CommandError(f"{len(found)} of {len(problems)} comparisons were made")
     return [
         {**row, "rounds": rounds}
-        for problem, bench in zip(case.problems, found, strict=True)
+        for problem, bench in zip(problems, found, strict=True)
         for row in rows(case, problem, bench)
     ]
 
@@ -162,12 +164,14 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def means(found: list[dict[str, Any]]) -> str:
-    """Return the geometric mean over each baseline of each kernel, with the least."""
-    lines = [["kernel", "baseline", "shapes", "mean", "least"]]
-    for kernel, rival in dict.fromkeys((row["kernel"], row["rival"]) for row in found):
-        ratios = [row["ratio"] for row in found if (row["kernel"], row["rival"]) == (kernel, rival)]
-        mean = statistics.geometric_mean(ratios)
-        lines.append([kernel, rival, str(len(ratios)), f"{mean:.3f}", f"{min(ratios):.3f}"])
+    """Return the geometric mean over each baseline of each kernel, with the least; warm runs are apart."""
+    ratios: dict[tuple[str, ...], list[float]] = {}
+    for row in found:
+        modes = "warm" if row["mode"] == "warm" else "cold or rotating"
+        ratios.setdefault((row["kernel"], row["rival"], modes), []).append(row["ratio"])
+    lines = [["kernel", "baseline", "mode", "shapes", "mean", "least"]]
+    for key, each in ratios.items():
+        lines.append([*key, str(len(each)), f"{statistics.geometric_mean(each):.3f}", f"{min(each):.3f}"])
     return evidence.table(lines)
 
 

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent
 CCCL = HERE / "rivals" / "cccl.py"
@@ -27,6 +28,8 @@ class Case:
     trials: int = 400
     patience: float = 1.0
     """Times the usual length of the search."""
+    modes: tuple[str, ...] = ("auto",)
+    """In which it is compared: as it was tuned, and others."""
 
 
 def powers(*exponents: int) -> tuple[str, ...]:
@@ -179,7 +182,6 @@ def drawn_cases(seed: int, count: int) -> list[Case]:
             if function in HELION_SHAPES and importlib.util.find_spec("helion"):
                 against += (f"{HELION}:{function}",)
             dtype = ("bfloat16", "float32")[number // 2 % 2]
-            cases.append(
-                Case(kernel, dtype, (sizes,), ("default", *against), options, trials=100, patience=2.0)
-            )
+            how: dict[str, Any] = {"trials": 100, "patience": 2.0, "modes": ("auto", "warm")}
+            cases.append(Case(kernel, dtype, (sizes,), ("default", *against), options, **how))
     return cases
