@@ -60,9 +60,10 @@ def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
     modes = [word for mode in case.modes for word in ("--mode", mode)]
     said, _ = tune("bench", *what, *modes, *against, "--rounds", str(rounds), "--json")
     found = json.loads(said or "[]")
-    problems = [problem for problem in case.problems for _ in case.modes]
-    if len(found) != len(problems):
-        raise CommandError(f"{len(found)} of {len(problems)} comparisons were made")
+    each, rest = divmod(len(found), len(case.problems))  # one where what it was tuned in is the other mode
+    if rest or not each:
+        raise CommandError(f"{len(found)} comparisons of {len(case.problems)} problems were made")
+    problems = [problem for problem in case.problems for _ in range(each)]
     return [
         {**row, "rounds": rounds}
         for problem, bench in zip(problems, found, strict=True)
