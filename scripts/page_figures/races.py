@@ -1,5 +1,5 @@
 """Winners timed in turn with libraries and defaults, and beside other tuners: ``teaching.json``, ``kernel-tuner.json``,
-``kernel-tuner-examples.json`` and ``triton.json``."""
+``kernel-tuner-examples.json``, ``triton.json`` and ``triton-built.json``."""
 
 from __future__ import annotations
 
@@ -175,6 +175,32 @@ def triton() -> str:
                 f"{one['triton']['seconds']:.0f} s, {one['triton']['configurations']} configurations",
                 f"{helion['seconds']:.0f} s, effort {helion['effort']}" if helion else "",
                 *(f"{row['ratio']:.3f} ({row['verdict']})" if row else "" for row in over),
+            ]
+        )
+    return table(rows)
+
+
+def built() -> str:
+    """Return how long a search of Triton's configurations takes here and in Triton, and how fast what they chose is."""
+    rows: Rows = [
+        [
+            "kernel, whose search came first",
+            "problem",
+            "configurations",
+            "`tuner.tune`, s",
+            "Triton, s",
+            "speedup",
+        ]
+    ]
+    for one in load("triton-built"):
+        theirs = one["bench"][0]["contestants"][1]
+        rows.append(
+            [
+                one["kernel"].replace(" in Triton", ""),
+                f"{' x '.join(map(str, one['sizes'].values()))}, {one['dtype']}",
+                str(one["triton"]["configurations"]),
+                *(f"{one[whose]['seconds']:.1f}" for whose in ("tune", "triton")),
+                f"{theirs['ratio']:.3f} ({theirs['verdict']})",
             ]
         )
     return table(rows)
