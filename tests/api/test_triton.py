@@ -60,6 +60,9 @@ def build(block):
     return scaled
 """
 
+X = np.linspace(1.0, 2.0, 600, dtype=np.float32).reshape(20, 30)
+CALL: dict[str, Any] = {"args": {"x": X, "y": np.zeros_like(X)}, "outputs": ["y"], "reference": "2 * x"}
+
 
 @pytest.fixture
 def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -74,9 +77,7 @@ def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_configurations_are_compiled_without_a_launch(tune: Tune, tmp_path: Path, compiled: Path) -> None:
     (tmp_path / "scaled.py").write_text(TEXT)
-    x = np.linspace(1.0, 2.0, 600, dtype=np.float32).reshape(20, 30)
-    call: dict[str, Any] = {"args": {"x": x, "y": np.zeros_like(x)}, "outputs": ["y"], "reference": "2 * x"}
-    result = tune(f"{tmp_path / 'scaled.py'}:build", params={"block": [32, 64, 96]}, trials=3, **call)
+    result = tune(f"{tmp_path / 'scaled.py'}:build", params={"block": [32, 64, 96]}, trials=3, **CALL)
     assert {trial["block"]: trial["status"] for trial in result.trials} == {
         32: "ok",
         64: "ok",
@@ -87,3 +88,15 @@ def test_configurations_are_compiled_without_a_launch(tune: Tune, tmp_path: Path
     for line in lines:
         assert line["target"][:1] == ["cuda"] and line["target"][2] == 32 and line["grid"] == [2, 1]
         assert line["array"] == [[20, 30], "float32", "meta"] and not line["launched"]
+
+
+def test_a_file_that_needs_a_gpu_is_given_up(tune: Tune, tmp_path: Path, compiled: Path) -> None:
+    imported = tmp_path / "imported"
+    here = f"open({str(imported)!r}, 'a').write('.') and 1 / 0"
+    where = "import sys, triton\nif 'tuner.children.build_worker' in sys.argv[0].replace('/', '.'):\n"
+    own = "def build(block):\n    def scaled(x, y): y[:] = 2 * x\n    return scaled\n"
+    (tmp_path / "scaled.py").write_text(f"{where}    {here}\n{own}")
+    blocks = list(range(1, 21))
+    result = tune(f"{tmp_path / 'scaled.py'}:build", params={"block": blocks}, trials=20, jobs=1, **CALL)
+    assert {trial["status"] for trial in result.trials} == {"ok"} and len(result.trials) == 20
+    assert imported.read_text() == "..." and not compiled.exists()

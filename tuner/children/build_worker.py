@@ -18,6 +18,8 @@ from msgspec import structs
 
 from tuner.children.compilation import COMPILING, Compilation, CompileRequest, RenderRequest
 from tuner.children.compile_worker import Compiler
+from tuner.children.measuring import PythonCall
+from tuner.core.errors import CompileError
 from tuner.core.model import Gpu
 from tuner.core.processes import ParentPipe
 from tuner.kernel.functions import arguments_for, built
@@ -26,6 +28,8 @@ from tuner.kernel.plan import tensors_of
 from tuner.runtime.launches import Buffer
 
 THREADS_OF_WARP = 32
+MOST_FAILURES = 3
+"""After so many one after the other no more is tried: importing a file that needs a GPU may take seconds each time."""
 
 
 class _Target:
@@ -57,19 +61,40 @@ def compile_only(gpu: Gpu) -> None:
     runtime.JITFunction.run = run
 
 
-def answer(compiler: Compiler, request: CompileRequest) -> Compilation:
-    """Return the function that a request names, with what it launches compiled."""
-    compilation = compiler.answer(request)
-    if (call := compilation.call) is None or not isinstance(request, RenderRequest):
-        return compilation
-    began = time.monotonic()
-    with suppress(Exception, SystemExit):
-        tensors = tensors_of(read_kernel(request.kernel_file), request.problem, request.gpu)
-        available = {"stream": 0, **call.numbers, **{tensor.name: _array(tensor) for tensor in tensors}}
-        function = built(call.function, call.parameters)
-        positional, named = arguments_for(function, available, call.function.text)
-        function(*positional, **named)
-    return structs.replace(compilation, compile_s=time.monotonic() - began)
+class Builder:
+    """Answers requests as the compiling child does, and compiles what a function launches."""
+
+    def __init__(self) -> None:
+        self._compiler = Compiler(None)
+        self._failures = 0
+        """In a row."""
+
+    def answer(self, request: CompileRequest) -> Compilation:
+        """Return the function that a request names, with what it launches compiled if that is possible here."""
+        compilation = self._compiler.answer(request)
+        if (
+            compilation.call is None
+            or not isinstance(request, RenderRequest)
+            or self._failures == MOST_FAILURES
+        ):
+            return compilation
+        began = time.monotonic()
+        try:
+            _compile(request, compilation.call)
+            self._failures = 0
+        except CompileError:  # of this configuration
+            pass
+        except (Exception, SystemExit):  # noqa: BLE001 - whatever a user's file throws
+            self._failures += 1
+        return structs.replace(compilation, compile_s=time.monotonic() - began)
+
+
+def _compile(request: RenderRequest, call: PythonCall) -> None:
+    function = built(call.function, call.parameters)
+    tensors = tensors_of(read_kernel(request.kernel_file), request.problem, request.gpu)
+    available = {"stream": 0, **call.numbers, **{tensor.name: _array(tensor) for tensor in tensors}}
+    positional, named = arguments_for(function, available, call.function.text)
+    function(*positional, **named)
 
 
 def _array(tensor: Buffer) -> Any:
@@ -84,13 +109,13 @@ def main() -> None:
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is imported: this process needs no context
     with suppress(Exception):
         importlib.import_module("torch")
-    compiler, gpu = Compiler(None), None
+    builder, gpu = Builder(), None
     while (request := pipe.receive()) is not None:
         if gpu is None:
             gpu = request.gpu  # a pool's requests are all of one
             with suppress(Exception):
                 compile_only(gpu)
-        pipe.send(answer(compiler, request))
+        pipe.send(builder.answer(request))
 
 
 if __name__ == "__main__":
