@@ -300,6 +300,11 @@ class Trial:
         """Whether its time is not believed, because the GPU drifted while it was taken; it ranks nowhere."""
         return SUSPECT in self.tags
 
+    @property
+    def true_error(self) -> float | None:
+        """How far the output was from the true result; None where that was not counted."""
+        return self.verification.true_error if self.verification else None
+
 
 FOREIGN = "format"
 """Key in a run's versions: the format of another tool's file that the times come from."""

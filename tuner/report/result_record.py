@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from statistics import median
 from typing import Any
 
 from msgspec import structs
@@ -67,12 +66,11 @@ def result_as_json(result: Result) -> dict[str, Any]:
 
 def _winner(state: State, finish: Finish) -> dict[str, Any]:
     of_ceiling = state.of_ceiling(finish.time_ns)
-    confirmed = finish.confirmed
     return {
         **tables.trial_identity(finish.winner),
         "time_ns": finish.time_ns,
         **structs.asdict(metrics(state.roof, finish.time_ns)),
-        "confirmed_ns": median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
+        "confirmed_ns": finish.confirmed_ns,
         "edge_sizes_verified": len(finish.edge_cases),
         "checked_against": finish.checked_against,
         "contents": dict(finish.varied.contents) if finish.varied else {},
@@ -83,7 +81,7 @@ def _winner(state: State, finish: Finish) -> dict[str, Any]:
         "of_ceiling": of_ceiling,
         **tables.picked(finish.winner, "sm_clock_hz capped_samples"),
         "samples": len(finish.winner.samples_ns),
-        "true_error": finish.winner.verification.true_error if finish.winner.verification else None,
+        "true_error": finish.winner.true_error,
     }
 
 

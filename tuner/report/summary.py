@@ -6,7 +6,6 @@ import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 from tuner.core.errors import first_line
 from tuner.core.model import Run, Status, Trial
@@ -309,14 +308,11 @@ def _how(state: State, finish: Finish) -> str:
 def _confirmation(finish: Finish, run: Run) -> str:
     if run.replayed:
         return f"no: replayed on samples of {printable(run.gpu.name)}; run on a GPU to confirm"
-    confirmed = finish.confirmed
-    if confirmed is None or not confirmed.samples_ns:
+    again = finish.confirmed_ns
+    if again is None or finish.reason:
         return f"NOT: {finish.reason}"
-    again = median(confirmed.samples_ns)
-    text = f"{tables.duration(again)} in a fresh process ({100 * (again / finish.time_ns - 1):+.2f} %)"
-    if finish.reason:
-        return f"NOT: {finish.reason}"
-    return f"{text}, {_edge_sizes(finish)}"
+    change = 100 * (again / finish.time_ns - 1)
+    return f"{tables.duration(again)} in a fresh process ({change:+.2f} %), {_edge_sizes(finish)}"
 
 
 def _edge_sizes(finish: Finish) -> str:

@@ -349,7 +349,7 @@ def trial_record(stored: StoredTrial) -> dict[str, Any]:
         **_samples_and_rates(stored, trial),
         **{name: getattr(trial.resources, name, None) for name in RESOURCE_NAMES},
         "verified": trial.verification.passed if trial.verification and trial.verification.checked else None,
-        "true_error": _true_error(trial),
+        "true_error": trial.true_error,
         "error": trial.error,
         "tags": list(trial.tags),
         "created_at": stored.created_at,
@@ -368,16 +368,12 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
         **picked(stored.trial, "ci_low_ns ci_high_ns"),
         **_samples_and_rates(stored, stored.trial),
         "max_error": stored.run.options.max_error,
-        "true_error": _true_error(stored.trial),
+        "true_error": stored.trial.true_error,
         **plain,
         "checked_against": winner.checked_against,
         **{f"warm_{name}": value for name, value in warm.items() if name != "counts"},
         "created_at": stored.created_at,
     }
-
-
-def _true_error(trial: Trial) -> float | None:
-    return trial.verification.true_error if trial.verification else None
 
 
 def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:

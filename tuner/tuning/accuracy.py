@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median
 
 from tuner.core.conditions import Calibration, Conditions
 from tuner.core.errors import UsageError, suggestion
@@ -90,12 +89,11 @@ class Best:
     @classmethod
     def of(cls, finish: Finish) -> Best:
         """Return what matters here of a run's finish."""
-        confirmed = finish.confirmed
-        verification = confirmed.verification if confirmed else None
+        verification = finish.confirmed.verification if finish.confirmed else None
         return cls(
             finish.winner.id,
             finish.time_ns,
-            median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
+            finish.confirmed_ns,
             verification.true_error if verification else None,
             finish.exportable,
             dict(finish.medians_ns),

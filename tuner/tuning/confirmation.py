@@ -75,6 +75,11 @@ class Confirmation:
     no_process: bool = False
     """Whether the reason says nothing about the winner: no process could be had to confirm or verify it."""
 
+    @property
+    def confirmed_ns(self) -> float | None:
+        """The time in the fresh process; None where it has none."""
+        return median(self.confirmed.samples_ns) if self.confirmed and self.confirmed.samples_ns else None
+
 
 def confirm(
     device: Device,

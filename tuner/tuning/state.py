@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -231,7 +230,7 @@ def bounded(trial: Trial, max_error: float | None) -> Trial:
     """Return a trial, ``inaccurate`` if its error is above a bound, or not known."""
     if max_error is None or not trial.status.ranked:
         return trial
-    error = trial.verification.true_error if trial.verification else None
+    error = trial.true_error
     if error is not None and error <= max_error:
         return trial
     far = "is not known" if error is None else f"of {error:.3g} is above {max_error:.3g}"
@@ -265,7 +264,6 @@ def winner_of(
         replayed: whether the samples were recorded earlier.
         known_before: whether the database knew a best before.
     """
-    confirmed = finish.confirmed
     return Winner(
         trial_id=ids[finish.winner.number],
         configuration=finish.winner.configuration,
@@ -274,7 +272,7 @@ def winner_of(
         default_time_ns=finish.default_ns,
         **ratio_record(finish.ratio),
         verdict=finish.verdict,
-        confirmed_ns=statistics.median(confirmed.samples_ns) if confirmed and confirmed.samples_ns else None,
+        confirmed_ns=finish.confirmed_ns,
         edges_verified=bool(finish.edge_cases) and not finish.reason,
         exportable=finish.exportable,
         reason=finish.reason,
