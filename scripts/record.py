@@ -15,6 +15,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from scripts.harness import parser, run, say, today
 from scripts.record_plans import PLANS, Lattice, Plan, problem_of
 from scripts.recording_files import row_of, write_recording
@@ -66,7 +68,8 @@ def _record(name: str, plans: Sequence[Plan], db: Path, out: Path, until: float)
                 if problem.key in recorded or time.monotonic() >= until:
                     continue
                 recorded[problem.key] = RecordedProblem(
-                    Problem.from_json(problem.to_json()), _rows(kernel, problem, lattices, device, database)
+                    msgspec.convert(problem.to_json(), Problem),
+                    _rows(kernel, problem, lattices, device, database),
                 )
                 # What is whole is kept, come what may; a recording takes the place of another when all of it is there.
                 ordered = [recorded[one.key] for one, _ in wanted if one.key in recorded]

@@ -16,6 +16,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from scripts.hostile_input import values
 from scripts.hostile_input.beside import FILES, NAME
 from scripts.hostile_input.schemas import SCHEMAS, change_schema
@@ -218,7 +220,7 @@ def _rekeyed(tables: Tables) -> None:
     keys: dict[str, Row] = {}
     for row in tables["runs"] + tables["benchmarks"]:
         with suppress(Exception):
-            problem, gpu = Problem.from_json(json.loads(row["problem"])), json.loads(row["gpu"])
+            problem, gpu = msgspec.convert(json.loads(row["problem"]), Problem), json.loads(row["gpu"])
             row |= {"kernel": problem.kernel, "problem_key": problem.key, "dtype": problem.dtype}
             row |= {"gpu_name": gpu["name"], "cc": gpu["cc"]}
         keys[row.get("id", "")] = {

@@ -15,6 +15,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from scripts.harness import machine, medians, run, tune
 from scripts.lab import Lab, keep, parser, unfinished
 from tuner.core.conditions import Mode, Regime
@@ -46,7 +48,7 @@ def _run(seed: str, trials: int) -> dict[str, Any]:
 
 def _compare(results: list[dict[str, Any]], out: Path | None) -> None:
     kernel, winners = load_kernel("gemm"), [result["winner"] for result in results]
-    problem = Problem.from_json(results[0]["problem"])
+    problem = msgspec.convert(results[0]["problem"], Problem)
     how = (Mode(results[0]["mode"]), Regime(results[0]["regime"]))
     with Lab() as lab, lab.session(kernel, problem, *how) as session, ExitStack() as stack:
         contestants = []

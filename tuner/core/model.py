@@ -96,22 +96,13 @@ class Problem:
     options: Mapping[str, Value] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that :meth:`from_json` reads back."""
+        """Return a plain dictionary that ``msgspec.convert`` reads back."""
         return {
             "kernel": self.kernel,
             "sizes": dict(self.sizes),
             "dtypes": dict(self.dtypes),
             "options": dict(self.options),
         }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Problem:
-        """Rebuild what :meth:`to_json` returned.
-
-        Raises:
-            ValueError: a name or value is missing, or of another type.
-        """
-        return msgspec.convert(data, cls)
 
     @cached_property
     def key(self) -> str:
@@ -191,17 +182,8 @@ class Gpu:
     driver: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return a plain dictionary that :meth:`from_json` reads back."""
+        """Return a plain dictionary that ``msgspec.convert`` reads back."""
         return dict(self.__dict__)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Gpu:
-        """Rebuild what :meth:`to_json` returned.
-
-        Raises:
-            ValueError: a limit is missing, or of another type.
-        """
-        return msgspec.convert(data, cls)
 
     @property
     def arch(self) -> str:

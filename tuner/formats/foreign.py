@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from msgspec import convert
+
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError
 from tuner.core.model import FOREIGN, Configuration, Gpu, Problem, Run, RunOptions, Trial, Value, digest
@@ -186,7 +188,7 @@ def _described(results: ForeignRecording, constants: Mapping[str, Value]) -> tup
     """Return the problem and the conditions; a file that this tool has written names both."""
     problem = Problem(results.kernel, dict(results.sizes), {}, dict(constants))
     try:
-        ours = Problem.from_json(results.metadata["problem"])
+        ours = convert(results.metadata["problem"], Problem)
         if ours.key and not results.sizes:
             problem = replace(ours, kernel=results.kernel, options={**ours.options, **constants})
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -261,13 +261,6 @@ class SearchSpace:
         """Return whether a search may try this configuration."""
         return self.locate(configuration) is not None
 
-    def neighbours(self, configuration: Configuration) -> list[Configuration]:
-        """Return the valid configurations of the same variant that differ in exactly one parameter."""
-        if (code := self.encode(configuration)) is None:
-            return []
-        variant = self.variants[code[0]]
-        return [variant.configuration(int(row)) for row in np.flatnonzero(variant.distances(code[1]) == 1)]
-
     def including(self, configurations: Iterable[Configuration]) -> SearchSpace:
         """Return the space with those configurations that may be tried, too, but that a sample lacks."""
         if self.beyond is None:
