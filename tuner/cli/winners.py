@@ -50,11 +50,10 @@ def _take(which: Which, *, bundled: bool) -> tuple[list[StoredWinner], Kernels, 
         which, mode=which.mode or "", regime=which.regime, exportable=True,
         replayed=None if which.replayed else False,
     )  # fmt: skip
-    named = named_kernel(which.kernel)
-    kernels = Kernels(named)
+    kernels = Kernels(named_kernel(which.kernel))
     with Database.open(which.db, write=False) as database:
         choice = choose_winners(database, filters, kernels, with_files=bundled)
-        portfolios = portfolios_of(database, filters, kernels, choice.winners, named) if bundled else []
+        portfolios = portfolios_of(database, filters, kernels, choice.winners) if bundled else []
         nothing = not choice.winners and not portfolios
         any_kind = replace(filters, mode="", regime="", replayed=None)
         otherwise = choose_winners(database, any_kind, kernels, with_files=bundled).winners if nothing else []

@@ -45,14 +45,6 @@ ELSE_DEFAULT = " (else default)"
 """What the head of a column of :meth:`Texts.cell` says where not all parameters are named."""
 
 
-def differing(configuration: Configuration, defaults: Mapping[str, Value] | None) -> dict[str, Value]:
-    """Return the parameters that differ from the variant's default; all where that is not known, or has others."""
-    values = configuration.values
-    if defaults is None or defaults.keys() != values.keys():
-        return values
-    return {name: value for name, value in values.items() if value != defaults[name]}
-
-
 class Texts:
     """The texts of one kernel's configurations.
 
@@ -87,16 +79,23 @@ class Texts:
         """Return a variant's default values; nothing where they are not known."""
         return self._defaults.get(variant, {})
 
+    def _differing(self, configuration: Configuration) -> dict[str, Value]:
+        """Return the parameters that differ from the default; all where that is not known, or has others."""
+        values, defaults = configuration.values, self.defaults(configuration.variant)
+        if defaults.keys() != values.keys():
+            return values
+        return {name: value for name, value in values.items() if value != defaults[name]}
+
     def cell(self, configuration: Configuration) -> str:
         """Return variant and values; what is not named is the default, which ``--config`` means, too."""
-        shown = differing(configuration, self._defaults.get(configuration.variant))
+        shown = self._differing(configuration)
         if self._foreign:
             return " ".join(f"{n}={value_text(v)}" for n, v in shown.items() if v != ABSENT)
         return " ".join([configuration.variant, *(f"{n}={value_text(v)}" for n, v in shown.items())])
 
     def __call__(self, configuration: Configuration) -> str:
         """Return the same, and that the others have their default values."""
-        shown = differing(configuration, self._defaults.get(configuration.variant))
+        shown = self._differing(configuration)
         text = self.cell(configuration)
         if len(shown) == len(configuration.parameters):
             return text

@@ -245,7 +245,7 @@ def stored_contents(kernel: str, db: Path, gpu: str) -> Contents:
     kernels = Kernels(named)
     with Database.open(db, write=False) as database:
         choice = choose_winners(database, filters, kernels, with_files=True)
-        portfolios = portfolios_of(database, filters, kernels, choice.winners, named)
+        portfolios = portfolios_of(database, filters, kernels, choice.winners)
         names = sorted({*builtin_kernels(), *database.names("kernel")})
     if not choice.winners and not portfolios:
         remedy = f"find one with: tune {kernel}; a replay does not count"

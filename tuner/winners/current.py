@@ -106,6 +106,7 @@ class Kernels:
     """
 
     def __init__(self, named: KernelSpec | None = None) -> None:
+        self.named = named
         self._named = None if named is None else KernelIdentity(named)
         self._identities: dict[tuple[str, str], KernelIdentity | None] = {}
 

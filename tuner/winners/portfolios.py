@@ -173,11 +173,7 @@ def stored_portfolios(
 
 
 def portfolios_of(
-    database: Database,
-    filters: Filters,
-    kernels: Kernels,
-    winners: Sequence[StoredWinner],
-    named: KernelSpec | None,
+    database: Database, filters: Filters, kernels: Kernels, winners: Sequence[StoredWinner]
 ) -> list[Portfolio]:
     """Return the portfolios that leave the database with some winners.
 
@@ -185,9 +181,8 @@ def portfolios_of(
         database, filters: as for the winners.
         kernels: those of the winners.
         winners: of one kernel; without any, the kernel is the named or the built-in one.
-        named: the kernel whose file the user has named.
     """
-    kernel = named
+    kernel = kernels.named
     if kernel is None and winners:
         with suppress(TunerError):  # its file is gone: it has winners, but no portfolio
             kernel = kernels.kernel(winners[0].run)
