@@ -164,37 +164,37 @@ class LaunchGuess:
         return None
 
     def _block(self, axis: str, factor: Sum) -> str:
-        names = [name for product in factor for name in product]
-        number = next(iter(factor.values()), 1)
-        threads = self._use.divided(axis)
-        in_file = [self._names.renamed.get(name, name) for name in names]
-        choices = [name for name in in_file if name in self._names.found]
+        names = [self._names.renamed.get(name, name) for product in factor for name in product]
+        found, by_block = self._names.found, f"blockDim_{axis}" in names
+        number, threads = next(iter(factor.values()), 1), self._use.divided(axis)
+        choices = [name for name in names if name in found]
         step = self._names.renamed.get(stepped := _stepped(self._use, axis), stepped)
-        if f"blockDim_{axis}" not in names and step in self._names.found:
+        if not by_block and step in found:
             for tile in choices if step not in choices else ():
                 self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
             return step
         called = self._called_shape(1, axis)
-        tuned = [name for name in re.findall(r"[A-Za-z_]\w*", called or "") if name in self._names.found]
+        tuned = [name for name in re.findall(r"[A-Za-z_]\w*", called or "") if name in found]
         if called is not None and tuned:
-            self.blocks |= {tuned[0]: axis} if len(tuned) == 1 and self._names.found[tuned[0]] is None else {}
+            self.blocks |= {tuned[0]: axis} if len(tuned) == 1 and found[tuned[0]] is None else {}
             return called
-        if f"blockDim_{axis}" not in names and choices:
-            values = {self._names.found[name] for name in choices}
-            if called is not None and called.isdecimal() and values.isdisjoint({None, int(called)}):
-                return called
+        launched = called if called is not None and called.isdecimal() else None
+        if not by_block and choices:
+            values = {found[name] for name in choices}
+            if launched is not None and values.isdisjoint({None, int(launched)}):
+                return launched
             self._unsure |= len(choices) > 1 and not any(map(is_block, choices))
             order = names_in(self._kernel.body)
-            choices.sort(key=lambda name: (not is_block(name), order.index(name) if name in order else -1))
-            return f"{threads} * {choices[0]}" if threads > 1 else choices[0]
+            choice = min(
+                choices, key=lambda one: (not is_block(one), order.index(one) if one in order else -1)
+            )
+            return f"{threads} * {choice}" if threads > 1 else choice
         if not names and number > 1 and number * threads <= MOST_THREADS:
-            launched = self._called_shape(1, axis) or ""
-            return launched if launched.isdecimal() else str(number * threads)
-        if f"blockDim_{axis}" not in names:
-            free = (name for name in self._names.found if is_block(name) and _on(axis, name))
-            if chosen := next((name for name in free if name not in self.blocks), None):
-                self.blocks[chosen] = axis
-                return chosen
+            return launched or str(number * threads)
+        free = next((one for one in found if is_block(one) and _on(axis, one) and one not in self.blocks), "")
+        if not by_block and free:
+            self.blocks[free] = axis
+            return free
         says = rf"\bblockDim\.{axis} == (\w+)" + r"|\bcub ?:: ?Block\w+ ?< ?[^,<>]+, ?(\w+)" * (axis == "x")
         said = re.search(says, self._use.code)
         terms = self._use.sum(python_of(next(filter(None, said.groups())))) if said else None
@@ -202,27 +202,23 @@ class LaunchGuess:
             return str(terms[()])
         asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
         asks &= not self._same_number(axis)
-        if called is not None and not (asks and called.isdecimal()):
+        if called is not None and not (asks and launched):
             return called  # of a kernel that does not ask for it, another size may not be right
-        fixed = number_of(stepped, numbers_of(self._names.source, self._names.found)) if stepped else None
+        fixed = number_of(stepped, numbers_of(self._names.source, found)) if stepped else None
         if fixed and fixed <= MOST_THREADS and not self._use.uses(f"blockDim.{axis}"):
             return str(fixed)
         kept = self._names.renamed.get(kept := threads_named(self._use, axis), kept)
-        if kept not in self._names.found and self._axes() == 1:
-            kept = next((one for one in self._names.found if is_block(one)), "")
-        if kept in self._names.found and kept not in self.blocks:
+        if kept not in found and self._axes() == 1:
+            kept = next(filter(is_block, found), "")
+        if kept in found and kept not in self.blocks:
             self.blocks[kept] = axis
             return kept
         self._unsure |= self._called is None and not asks
         fitting = ("block_size", "threads") if self._axes() <= 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
-        self._names.found[name] = int(called) if called and int(called) else None
-        if (
-            self._called is not None
-            and len(self._called.shape) > 1
-            and self._called.shape[1].type == "identifier"
-        ):
-            self._in_call[text_of(self._called.shape[1])] = name
+        found[name] = int(launched or 0) or None
+        shape = self._called.shape[1:2] if self._called is not None else ()
+        self._in_call |= {text_of(one): name for one in shape if one.type == "identifier"}
         self.blocks[name] = axis
         return name
 
