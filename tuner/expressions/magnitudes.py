@@ -147,9 +147,8 @@ def applied(name: str, arguments: tuple[Sized, ...], functions: Functions) -> Si
         magnitude = size * (3.0 + error)
     elif name == "log":
         magnitude = _with_condition(3.0 * size, 1.0, a, functions)
-    elif (
-        name == "sigmoid"
-    ):  # 1 / (1 + expf(-a)): the roundings of three steps, and 0 where the exponential is infinite
+    elif name == "sigmoid":
+        # 1 / (1 + expf(-a)): the roundings of three steps, and 0 where the exponential is infinite.
         magnitude = 7.0 * size + SMALLEST_SIGMOID / UNIT
         if not exact:  # its slope is s (1 - s), and within the error of a at most twice that
             magnitude = magnitude + a.magnitude * functions["minimum"](0.25, 2.0 * size * (1.0 - value))

@@ -63,12 +63,8 @@ class HostCode:
             raise UsageError(f"host code needs {self._compiler}, which is not there", "put it on PATH")
         own = options.get("compiler_options") or ()
         self._flags = [*without_architecture(own)[0], "-arch=native"] if self._cuda else list(own)
-        self._flags += [
-            "-shared",
-            "-Xcompiler=-fPIC" if self._compiler == "nvcc" else "-fPIC",
-            "-I",
-            str(Path.cwd()),
-        ]
+        position_independent = "-Xcompiler=-fPIC" if self._compiler == "nvcc" else "-fPIC"
+        self._flags += ["-shared", position_independent, "-I", str(Path.cwd())]
         self._described = [self._keep(number, argument) for number, argument in enumerate(what.arguments)]
 
     def _keep(self, number: int, argument: Any) -> dict[str, Any]:

@@ -181,6 +181,7 @@ def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> se
             continue
         done = zip(task.launches, compilation.cubins, compilation.sources, compilation.entries, strict=False)
         for number, (launch, cubin, source, entry) in enumerate(done):
+            key = task.key(kernel, launch)
             sizes = {name: 0 for name, _ in launch.constants}
             if compilation.plan is not None:
                 sizes |= {name: size for name, _, size in compilation.plan.by_code[number][0].constants}
@@ -189,7 +190,7 @@ def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> se
                     filled_variable(cubin, name, 0).symbol: (name, size) for name, size in sizes.items()
                 }
             except TunerError as error:  # of the CUDA reference's
-                report.error(error, task.key(kernel, launch))
+                report.error(error, key)
                 continue
             found = variables(cubin)
             types = _types(source) if found else {}
@@ -197,22 +198,18 @@ def _check_constants(kernel: KernelSpec, results: Results, report: Report) -> se
                 name, size_bytes = filled.get(one.symbol, ("", one.size_bytes))
                 kind = types.get(one.name, CType("", ""))
                 if name and (wrong := _other_type(kind, kernel, task, dict(launch.constants)[name])):
-                    report.add(
-                        task.key(kernel, launch), f"constants.{name}: {wrong}", "give it such a tensor"
-                    )
+                    report.add(key, f"constants.{name}: {wrong}", "give it such a tensor")
                 if 0 < size_bytes < one.size_bytes:
                     report.note(f"{size_bytes} of {one.size_bytes} bytes of {name} are filled")
-                where = "__constant__" if one.constant else "__device__"
                 if one.symbol not in filled and one.zero and _reads(source, entry, one):
                     unfilled.add(task.variant)
-                    key = f'"{one.name}"' if ":" in one.name else one.name
-                    report.add(
-                        task.key(kernel, launch),
-                        f"nothing fills the {where} {one.name}, which {function_name(entry)} reads",
-                        f'add constants.{key} = "TENSOR" to the launch'
-                        if not kind.pointers
-                        else "nothing can fill a pointer: pass the array as an argument",
-                    )
+                    where = "__constant__" if one.constant else "__device__"
+                    problem = f"nothing fills the {where} {one.name}, which {function_name(entry)} reads"
+                    quoted = f'"{one.name}"' if ":" in one.name else one.name
+                    remedy = f'add constants.{quoted} = "TENSOR" to the launch'
+                    if kind.pointers:
+                        remedy = "nothing can fill a pointer: pass the array as an argument"
+                    report.add(key, problem, remedy)
     return unfilled
 
 

@@ -144,47 +144,28 @@ class Told:
         warp = block * -(-threads // LANES) + lane // LANES
         _, own = _groups(told["line"], told["thread"])
         counts = np.bincount(own)
-        turn = np.empty(len(told), np.int64)
-        turn[np.argsort(own, kind="stable")] = np.arange(len(told)) - np.repeat(
-            np.cumsum(counts) - counts, counts
-        )
+        turn, before = np.empty(len(told), np.int64), np.repeat(np.cumsum(counts) - counts, counts)
+        turn[np.argsort(own, kind="stable")] = np.arange(len(told)) - before
         _, request = _groups(told["line"], warp, turn)
         shared = told["array"] < 0
-        size = np.maximum(told["bytes"], 4).astype(
-            np.int64
-        )  # a bank has four bytes; wider accesses take turns
-        address = told["at"].astype(np.int64)
-        lanes = np.bincount(request)
+        address, lanes = told["at"].astype(np.int64), np.bincount(request)
         sectors = _distinct(request, address // SECTOR)
         least = -(-_distinct(request, address) * _largest(request, told["bytes"].astype(np.int64)) // SECTOR)
-        banks = _distinct_by(
-            request,
-            (lane % LANES) // (LANES * 4 // size),
-            address // size % (LANES * 4 // size),
-            address // size,
-        )
+        # A bank has four bytes; wider accesses take turns.
+        size = np.maximum(told["bytes"], 4).astype(np.int64)
+        at_once, word = LANES * 4 // size, address // size
+        banks = _distinct_by(request, lane % LANES // at_once, word % at_once, word)
         first, number = _groups(told["line"], told["array"])
         lines = self.symbols.lines([int(told["line"][row]) - self.seen.base for row in first])
         found = []
         for place, row in enumerate(first):
             own = np.unique(request[number == place])
             full = own[lanes[own] == lanes[own].max()]
-            of_shared = bool(shared[row])
+            of_shared, writes = bool(shared[row]), bool(told["kind"][row] & 1)
             name = "shared memory" if of_shared else self.rows[told["array"][row]].name
-            cost, best = (
-                (banks[full].mean(), 1.0) if of_shared else (sectors[full].mean(), least[full].mean())
-            )
-            found.append(
-                Pattern(
-                    lines[place],
-                    name,
-                    of_shared,
-                    bool(told["kind"][row] & 1),
-                    len(own),
-                    float(cost),
-                    float(best),
-                )
-            )
+            cost = float((banks if of_shared else sectors)[full].mean())
+            best = 1.0 if of_shared else float(least[full].mean())
+            found.append(Pattern(lines[place], name, of_shared, writes, len(own), cost, best))
         return sorted(found, key=lambda one: one.best / one.cost)
 
     def _where(self, access: Access) -> str:

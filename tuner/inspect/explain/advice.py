@@ -265,12 +265,8 @@ def _patterns(patterns: Sequence[Pattern]) -> Iterator[Advice]:
         texts = {_waste(one): PROBLEM if one.cost > WASTE * one.best else TRY for one in wasteful}
         yield from (Advice(name, verdict, text) for text, verdict in [*texts.items()][:MOST_PATTERNS])
         if own and not wasteful:
-            what = (
-                "few lanes meet in the same bank"
-                if shared
-                else "warps take few more sectors than their data fill"
-            )
-            yield Advice(name, OK, what)
+            of_global = "warps take few more sectors than their data fill"
+            yield Advice(name, OK, "few lanes meet in the same bank" if shared else of_global)
 
 
 def _waste(one: Pattern) -> str:

@@ -131,14 +131,8 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tup
 
 def _shared(explanation: Explanation, launch: LaunchExplanation) -> str:
     resources = launch.resources
-    parts = [
-        f"{size} B {name}"
-        for name, size in (
-            ("static", resources.static_shared_bytes),
-            ("dynamic", resources.dynamic_shared_bytes),
-        )
-        if size
-    ]
+    sizes = {"static": resources.static_shared_bytes, "dynamic": resources.dynamic_shared_bytes}
+    parts = [f"{size} B {name}" for name, size in sizes.items() if size]
     reserved = explanation.gpu.reserved_shared_bytes
     text = f"{' and '.join(parts) or 'none'} per block"
     text += f", and {reserved} B of the system's" if reserved else ""

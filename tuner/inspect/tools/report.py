@@ -99,19 +99,16 @@ def show_profile(profile: Profile) -> None:
 def _show_figures(figures: Figures, spill_bytes: int) -> None:
     clock = f" at {figures.sm_clock_hz / 1e9:.2f} GHz" if figures.sm_clock_hz else ""
     rate = f" ({figures.dram_bytes_per_s / 1e9:.0f} GB/s)" if figures.dram_bytes_per_s is not None else ""
+    l1_hits, l2_hits = (
+        _figure(hits, ", {:.1f} % hits") for hits in (figures.l1_hit_percent, figures.l2_hit_percent)
+    )
     show_pairs(
         [
             ("  duration", f"{duration(figures.duration_ns)}{clock}" if figures.duration_ns else ""),
             ("  limit", limit_of(figures)),
             ("  DRAM throughput", _percent(figures.dram_percent, rate)),
-            (
-                "  L2 throughput",
-                _percent(figures.l2_percent, _figure(figures.l2_hit_percent, ", {:.1f} % hits")),
-            ),
-            (
-                "  L1 throughput",
-                _percent(figures.l1_percent, _figure(figures.l1_hit_percent, ", {:.1f} % hits")),
-            ),
+            ("  L2 throughput", _percent(figures.l2_percent, l2_hits)),
+            ("  L1 throughput", _percent(figures.l1_percent, l1_hits)),
             ("  SM throughput", _percent(figures.sm_percent)),
             ("  tensor pipe", _percent(figures.tensor_percent, " of the cycles busy")),
             ("  issue slots", _percent(figures.issue_percent, " of the cycles used")),

@@ -170,16 +170,10 @@ def of_one_block(names: SourceNames, use: CodeUse) -> dict[str, str]:
     alone = any(index == {("threadIdx_x",): 1} for index in indices)
     if not alone or any(use.uses(f"{name}.{axis}") for name in ("blockIdx", "gridDim") for axis in AXES):
         return {}
-    shape = names.called.shape if names.called is not None else ()
-    launched = (
-        names.number(shape[1], names.called.variables)
-        if names.called is not None and len(shape) > 1
-        else None
-    )
-    threads = launched or next((most for name, most in _kept(use) if name == "threadIdx_x"), None)
-    return {
-        "threadIdx_x": str(threads) if threads else _new(names, "threads", "elements", value=Given(THREADS))
-    }
+    called = names.called
+    threads = names.number(called.shape[1], called.variables) if called and len(called.shape) > 1 else None
+    threads = threads or next((most for name, most in _kept(use) if name == "threadIdx_x"), None)
+    return {"threadIdx_x": str(threads or _new(names, "threads", "elements", value=Given(THREADS)))}
 
 
 def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:

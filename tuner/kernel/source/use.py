@@ -57,9 +57,8 @@ class CodeUse:
         self.code = code(self.body)
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
-        numbers |= {name: python_text(length) for name, length in lengths.items()} | {
-            "warpSize": ast.Constant(32)
-        }
+        numbers |= {name: python_text(length) for name, length in lengths.items()}
+        numbers["warpSize"] = ast.Constant(32)
         values = dict(variables_of(self.body))
         trees = {name: python_of(value) for name, value in values.items()}
         numbers |= {name: tree for name, tree in trees.items() if isinstance(tree, ast.Lambda)}
@@ -188,10 +187,8 @@ class CodeUse:
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
                 elif single and set(high) == {()} and self._counts_to(one, single[0], high[()]):
                     below.append((single[0], {(): high[()] - low.get((), 0) + (reads in ("<=", ">"))}))
-                elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):
-                    self.inner |= (
-                        {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
-                    )  # i >= 2
+                elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):  # i >= 2
+                    self.inner |= {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
         yield from below
 
     def _counts_to(self, comparison: Node, name: str, number: int) -> bool:
