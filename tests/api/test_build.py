@@ -163,6 +163,7 @@ def made(block: int) -> Callable[..., Any]:
             ["made has no file", "into one"],
         ),
         ("nowhere.py:build", {}, ["there is no file nowhere.py"]),
+        ("scaled.py", {}, ["scaled.py is given without a function", "choose from: build"]),
         ("scaled.py:builds", {}, ["scaled.py has no function 'builds'", "did you mean build?"]),
         (
             "scaled.py:build",

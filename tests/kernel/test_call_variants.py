@@ -30,7 +30,7 @@ def test_what_needs_code_says_that_it_has_none(tmp_path: Path, capsys: pytest.Ca
     assert "called  (2 valid of 2)" in said_by(capsys, "show", file).out
     said = said_by(capsys, "check", file, "--no-cpu")
     assert said.code == 0, said
-    assert "only a GPU runs it: the call of called" in said.err
+    assert "only a GPU runs it: the function of called" in said.err
     assert_refused(said_by(capsys, "explain", file, "--config", "called block_size=2"), 2, "is a call")
     kernel = read_kernel(Path(file))
     problem, gpu = kernel.problem(), ARCHITECTURES[90]

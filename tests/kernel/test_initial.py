@@ -307,6 +307,11 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = said_by(capsys, "show", str(path)).out.splitlines()
     assert "  initial  1. plain block_size=128 items=2  (large)" in lines
     assert "  unused   3. plain: holds when order == 'down' or input == 'float16'" in lines
+    path = write_kernel(tmp_path, extra=INITIAL.replace('doc = "large"', 'doc = "large"\ndefault = true'))
+    assert (
+        "  initial  1. plain block_size=128 items=2, the default  (large)"
+        in said_by(capsys, "show", str(path)).out
+    )
     long = INITIAL.replace("n >= 1024", "n >= 1024 and n " + "+ 0 " * 40 + "< 0")
     path = write_kernel(tmp_path, extra=long)
     out = said_by(capsys, "show", str(path)).out

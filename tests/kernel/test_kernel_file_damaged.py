@@ -73,6 +73,9 @@ def test_a_cuda_reference_writes_all_outputs_and_all_magnitudes_or_none(tmp_path
 def test_unknown_names_of_kernels(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="did you mean vector_add"):
         load_kernel("vectr_add")
+    (tmp_path / "build.py").touch()
+    with pytest.raises(UsageError, match=r"kernel's source; give the \.toml"):  # tune init reads none of Python
+        load_kernel(f"{tmp_path}/build.py")
     with pytest.raises(UsageError, match="no kernel file"):
         load_kernel(str(tmp_path / "none.toml"))
     with pytest.raises(KernelError, match="cannot read"):

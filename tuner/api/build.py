@@ -79,7 +79,7 @@ def require_no_child() -> None:
 def is_build(kernel: Any) -> bool:
     """Return whether a kernel is given as a function that builds it, or as the name of one."""
     text = kernel if isinstance(kernel, str) else ""
-    return callable(kernel) or ("\n" not in text and text.rpartition(":")[0].endswith(".py"))
+    return callable(kernel) or re.search(r"^[^\n]+\.py(:[^\n:]*)?$", text) is not None
 
 
 def described_build(build: Build, call: Call) -> Described:
@@ -144,7 +144,7 @@ def build_of(given: Callable[..., Any] | str) -> Build:
     """
     function = None if isinstance(given, str) else given
     if isinstance(given, str):
-        text, _, name = given.rpartition(":")
+        text, name = (given, "") if given.endswith(".py") else given.rsplit(":", 1)
         if not (file := Path(text).expanduser().resolve()).is_file():
             raise UsageError(f"there is no file {text}", "give the path of a .py with a function")
     else:
@@ -157,7 +157,8 @@ def build_of(given: Callable[..., Any] | str) -> Build:
     bound = {one: node for node in tree.body for one in _bound(node)}
     if name not in bound:
         functions = [one for one, node in bound.items() if isinstance(node, ast.FunctionDef)]
-        raise UsageError(f"{file.name} has no function {name!r}", suggestion(name, functions))
+        lacks = f"has no function {name!r}" if name else "is given without a function: 'FILE.py:FUNCTION'"
+        raise UsageError(f"{file.name} {lacks}", suggestion(name, functions))
     program = getattr(sys.modules["__main__"], "__file__", None)
     if program is not None and Path(program).resolve() == file:  # to run all of it would tune again
         source = _needed(source, tree, name)

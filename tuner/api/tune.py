@@ -151,7 +151,9 @@ class Kernel:
         elif "__global__" in text or "\n" in text or text.endswith(SOURCES):
             file = Path(text).expanduser() if text.endswith(SOURCES) else None
             if file is not None and not file.is_file():
-                raise UsageError(f"there is no file {text}", "give the path of a .cu, or the source itself")
+                raise UsageError(
+                    f"there is no file {file.absolute()}", "give the path of a .cu, or the source itself"
+                )
             require(what, OF_SOURCES, "a source has no argument {!r}")
             source = read_source(file) if file else text
             self._described = described(Call(source=source, file=file, **given))

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
-from tuner.kernel.initial import settle
+from tuner.kernel.initial import settle, settled_default
 from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.plan import invalid_reason
@@ -120,6 +120,7 @@ def _tensors(kernel: KernelSpec, problem: Problem) -> list[dict[str, Any]]:
 def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, Any]]:
     conditions = Allowed(kernel, problem, gpu, narrow(kernel, (), {}))
     settled = settle(kernel, problem, gpu, conditions.contains)
+    default = settled_default(kernel, problem, gpu, conditions.contains)
     return [
         {
             "variant": one.spec.variant,
@@ -132,6 +133,7 @@ def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, A
             "doc": one.spec.doc,
             "configuration": dict(one.configuration.values) if one.configuration else None,
             "refused": one.refused,
+            "default": default is not None and one.configuration == default,
         }
         for one in settled
     ]

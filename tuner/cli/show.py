@@ -233,7 +233,8 @@ def _initial_lines(data: dict[str, Any]) -> list[Line]:
                 for name in one["parameters"]
                 if name in configuration
             ]
-            used.append(("  initial  ", f"{number}. {' '.join([one['variant'], *values])}{doc}"))
+            what = ", the default" if one["default"] else ""
+            used.append(("  initial  ", f"{number}. {' '.join([one['variant'], *values])}{what}{doc}"))
         elif one["variant"] in absent:
             without.setdefault(one["variant"], []).append(str(number))
         else:

@@ -25,7 +25,7 @@ from tuner.kernel.render import render
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 
-CHECK = "here `tune check` compiles it, and runs it on the CPU"
+CHECK = "here `tune check` finds mistakes in it"
 """What can be done without a GPU."""
 
 SHORT_FROM = 16

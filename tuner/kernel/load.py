@@ -77,10 +77,10 @@ def find_kernel(name_or_file: str) -> Path:
                 remedy = f"write it with: tune init {shlex.quote(str(source))}"
             raise UsageError(f"no kernel file {name_or_file}", remedy)
         if path.suffix in SOURCES:
-            raise UsageError(
-                f"{name_or_file} is a kernel's source",
-                f"write the .toml file that describes it with: tune init {shlex.quote(name_or_file)}",
-            )
+            remedy = f"write the .toml file that describes it with: tune init {shlex.quote(name_or_file)}"
+            if path.suffix in (".j2", ".py"):
+                remedy = "give the .toml file that describes it"
+            raise UsageError(f"{name_or_file} is a kernel's source", remedy)
     else:
         path = paths.search_spaces() / f"{name_or_file}.toml"
         if name_or_file not in builtin_kernels():

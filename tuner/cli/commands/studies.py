@@ -73,10 +73,10 @@ bench = command(BenchArguments, "bench:bench")
 class JudgeArguments(ProblemTexts):
     """Judge a kernel that somebody else wrote: is it right, and is it faster than the task's baselines?
 
-    TASK is a kernel's file, or a built-in kernel. CANDIDATE is a .cu with a line `// tune: LAUNCH`, a
-    .cubin with LAUNCH in FILE.cubin.launch, a kernel's file, of which the variants count, or FILE.py:FUNCTION. It is
-    verified, timed in turn with the baselines, confirmed in a fresh process, and verified at other sizes and with
-    other inputs.
+    TASK is a kernel's file, a built-in kernel, or a .py with a torch module. CANDIDATE is a .cu with a line
+    `// tune: LAUNCH`, a .cubin with LAUNCH in FILE.cubin.launch, a kernel's file, of which the variants count,
+    FILE.py:FUNCTION, or a .py with a torch module ModelNew. It is verified, timed in turn with the baselines,
+    confirmed in a fresh process, and verified at other sizes and with other inputs.
 
     Exit status: 0 right, 4 right but slower than a baseline, 3 wrong or refused, 1 not judged, 2 wrong usage.
 

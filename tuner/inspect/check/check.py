@@ -70,7 +70,7 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     check_references(kernel, checks.gpus[0], children, report)
     comparable = len(report.findings) == before
     if calls := [variant.name for variant in kernel.variants.values() if variant.call is not None]:
-        report.note(f"not looked at, because only a GPU runs it: the call of {', '.join(calls)}")
+        report.note(f"not looked at, because only a GPU runs it: the function of {', '.join(calls)}")
         others = {name: one for name, one in kernel.variants.items() if name not in calls}
         if not others:
             return
