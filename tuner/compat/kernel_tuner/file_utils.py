@@ -41,15 +41,7 @@ def store_output_file(
 
 
 def _result(one: Mapping[str, Any], tune_params: Mapping[str, Any], objective: str) -> dict[str, Any]:
-    others = {
-        *tune_params,
-        *(f"{part}_time" for part in PARTS),
-        "timestamp",
-        "times",
-        "status",
-        "message",
-        ERROR,
-    }
+    others = {"timestamp", "times", "status", "message", ERROR, *(f"{part}_time" for part in PARTS)}
     times = {_NAMES.get(part, part): one.get(f"{part}_time", 0.0) for part in PARTS}
     return {
         "timestamp": one.get("timestamp", ""),
@@ -60,7 +52,7 @@ def _result(one: Mapping[str, Any], tune_params: Mapping[str, Any], objective: s
         "measurements": [
             {"name": name, "value": value, "unit": "ms" if name == "time" else ""}
             for name, value in one.items()
-            if name not in others
+            if name not in tune_params and name not in others
         ],
         "objectives": [objective],
     }

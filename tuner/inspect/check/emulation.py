@@ -276,10 +276,7 @@ def _report(
     for fault in outcome.faults:
         accessed = re.search(r"outside an array: (\w+)", fault.problem) if not fault.remedy else None
         index = next((name for name in whole if accessed and name != accessed[1]), "")
-        remedy = (
-            f'if {index} has indices, say of what: init = {{ uniform = [0, "SIZE - 1"] }}'
-            if index
-            else EXCLUDE + fixed
-        )
+        of_indices = f'if {index} has indices, say of what: init = {{ uniform = [0, "SIZE - 1"] }}'
+        remedy = of_indices if index else EXCLUDE + fixed
         report.error(TunerError(fault.problem, remedy) if accessed else fault, run.key)
         reported.add(run.key)

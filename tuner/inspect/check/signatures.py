@@ -186,12 +186,8 @@ def _compare(kernel: KernelSpec, call: PlannedCall, parameters: Sequence[Paramet
     key = (*call.key, "arguments")
     if len(arguments) != len(parameters):
         problem = f"{entry} takes {len(parameters)} parameters, and the launch passes {len(arguments)}"
-        remedy = (
-            OF_STRUCTS
-            if any(one.kind == "other" for one in parameters)
-            else "make arguments and parameters match"
-        )
-        report.add(key, problem, remedy)
+        structs = any(one.kind == "other" for one in parameters)
+        report.add(key, problem, OF_STRUCTS if structs else "make arguments and parameters match")
         return
     dtypes = dict(_dtypes(kernel, call))
     for number, (argument, parameter) in enumerate(zip(arguments, parameters, strict=True), 1):
@@ -225,13 +221,7 @@ def _misfit(argument: tuple[str, str, Value], parameter: Parameter, dtypes: dict
     """Return what is passed, if it does not fit; else an empty text."""
     kind, name, _ = argument
     if kind == "buffer":
-        dtype = dtypes[name]
-        fits = (
-            parameter.kind == "pointer"
-            and parameter.target_kind != "pointer"
-            and _points_to(parameter, dtype)
-        )
-        return "" if fits else f"the tensor {name} of {dtype}"
+        return "" if _points_to(parameter, dtypes[name]) else f"the tensor {name} of {dtypes[name]}"
     if argument == NULL_POINTER and parameter.kind == "pointer":
         return ""
     if kind == "map":
@@ -280,7 +270,12 @@ def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str)
 
 
 def _points_to(parameter: Parameter, dtype: str) -> bool:
-    """Return whether a pointer may be meant for a tensor: one to floats or their pairs, or to a class of two bytes."""
+    """Return whether a parameter may be meant for a tensor: a pointer, but to no pointers.
+
+    One to floats is for such ones or their pairs, one to a class of two bytes for what has as many.
+    """
+    if parameter.kind != "pointer" or parameter.target_kind == "pointer":
+        return False
     if parameter.target_kind == "float":
         return dtype in {4: ("float32", "complex64"), 8: ("float64", "complex128")}[parameter.target_bytes]
     if parameter.target_kind == "other" and parameter.target_bytes == 2:

@@ -147,11 +147,8 @@ def _waves(launch: LaunchExplanation) -> str:
         blocks = "a block" if each == 1 else f"{each:.3g} blocks"
         return f"one: a persistent grid, {blocks} per SM, each of which loops over further tiles"
     if waves.at_once:
-        blocks = (
-            "the only block is resident"
-            if waves.blocks == 1
-            else f"all {waves.blocks} blocks are resident at once"
-        )
+        several = f"all {waves.blocks} blocks are resident at once"
+        blocks = "the only block is resident" if waves.blocks == 1 else several
         return f"one: {blocks}, of {waves.slots} that could be"
     last, idle = f"{100 * waves.last_idle:.0f} %", f"{100 * waves.idle:.1f} %"
     return (

@@ -167,11 +167,7 @@ def limit_of(figures: Figures) -> str:
     if not counted:
         return ""
     name = max(counted, key=lambda unit: counted[unit])
-    text = (
-        f"{name} at {counted[name]:.0f} % of its peak"
-        if name == "DRAM"
-        else f"{name} at {counted[name]:.0f} %"
-    )
+    text = f"{name} at {counted[name]:.0f} %{' of its peak' if name == 'DRAM' else ''}"
     if counted[name] >= BUSY:
         return f"{text}: that is the limit"
     if counted[name] >= IDLE:
