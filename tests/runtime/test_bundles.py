@@ -19,7 +19,7 @@ from tests.cpp_interface import ROOT, interface, python_on
 from tests.fake_driver.programs import run_program
 from tests.stored_winners import H200, store_winners
 from tuner.core.model import Configuration, Value
-from tuner.kernel.default import default_configuration
+from tuner.kernel.default import plain_default
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dispatch import dispatch
@@ -142,7 +142,7 @@ def bundle(name: str, bundles: dict[str, Path], tmp_path: Path, capsys: pytest.C
     if name not in bundles:
         kernel = load_kernel(name)
         problem = kernel.problem()
-        default = default_configuration(kernel, problem, H200)
+        default = plain_default(kernel, problem, H200)
         assert default is not None
         winners = [(problem, default)]
         if name == "gemm":
@@ -243,14 +243,14 @@ def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(name: str, bundle: Pa
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_the_default_is_the_tuners_own_whatever_was_tuned(name: str, bundle: Path) -> None:
+def test_the_default_is_the_first_variants_whatever_was_tuned(name: str, bundle: Path) -> None:
     manifest, kernel = read_manifest((bundle / "manifest.json").read_bytes()), load_kernel(name)
     compared = 0
     for number, computation in enumerate(manifest.computations):
         problem = kernel.problem(None, dict(computation.dtypes), dict(computation.options))
         for factor, more in itertools.product((1, 3, 0.125), (0, 1, 2, 8)):
             sizes = {size: max(1, int(value * factor)) + more for size, value in problem.sizes.items()}
-            expected = default_configuration(kernel, replace(problem, sizes=sizes), H200)
+            expected = plain_default(kernel, replace(problem, sizes=sizes), H200)
             if expected is None:
                 continue
             chosen = dispatch(manifest, number, sizes, LIMITS, H200.name, "default").concrete.configuration
