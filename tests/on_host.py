@@ -21,12 +21,12 @@ from tuner.winners.records import BundledConfiguration, CompiledLaunch, computat
 
 
 def of_slices(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, pitch: int
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, pitches: Mapping[str, int]
 ) -> tuple[list[tuple[str, str]], Plan]:
     """Return sources and launches of a configuration that writes a slice, and reads others like it.
 
     Args:
-        pitch: elements from row to row of each.
+        pitches: elements from row to row of those that are slices, by name.
     """
     bundled = BundledConfiguration(kernel, problem, gpu, configuration)
     sliced = bundled.of_slices
@@ -42,7 +42,8 @@ def of_slices(
         if argument[0] == "struct":
             alignment, fields = json.loads(str(argument[2]))
             return struct_argument([strided(tuple(field)) for field in fields], alignment)
-        return ("stride", argument[1], pitch) if argument[0] == "stride" else argument
+        kind, name, own = argument
+        return (kind, name, pitches.get(name, own)) if kind == "stride" else argument
 
     launches = [replace(one, arguments=tuple(map(strided, one.arguments))) for one in plan.launches]
     return render(kernel, problem, gpu, sliced.rendered), replace(plan, launches=tuple(launches))
@@ -58,7 +59,7 @@ class HostConfiguration:
         configuration: what is run.
         folder: where it is built.
         edit: what becomes of the sources before.
-        pitch: elements from row to row of C and of what has its shape, if they are slices of larger matrices.
+        pitches: elements from row to row of those of C and of what has its shape that are slices of larger matrices.
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class HostConfiguration:
         configuration: Configuration,
         folder: Path,
         edit: Callable[[str], str] = str,
-        pitch: int = 0,
+        pitches: Mapping[str, int] | None = None,
     ) -> None:
-        self._pitch = pitch
+        self._pitches = pitches
         self.kernel, self.problem, self.gpu, self.configuration = kernel, problem, gpu, configuration
         sources = render(kernel, problem, gpu, configuration)
-        if pitch:
-            sources, _ = of_slices(kernel, problem, gpu, configuration, pitch)
+        if pitches:
+            sources, _ = of_slices(kernel, problem, gpu, configuration, pitches)
         self._kernels = [
             HostKernel(edit(source), entry, folder / str(number))
             for number, (source, entry) in enumerate(sources)
@@ -84,8 +85,8 @@ class HostConfiguration:
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Return the launches at these sizes."""
         problem = self.kernel.problem(dict(sizes), self.problem.dtypes, self.problem.options)
-        if self._pitch:
-            return of_slices(self.kernel, problem, self.gpu, self.configuration, self._pitch)[1]
+        if self._pitches:
+            return of_slices(self.kernel, problem, self.gpu, self.configuration, self._pitches)[1]
         return make_plan(self.kernel, problem, self.gpu, self.configuration)
 
     def scratch(self, sizes: Mapping[str, int]) -> dict[str, HostArray]:

@@ -130,7 +130,7 @@ class Emulated:
         self.problem, self.pitch = of, pitch
         plan, sources = make_plan(kernel, of, gpu, configuration), render(kernel, of, gpu, configuration)
         if pitch:
-            sources, plan = of_slices(kernel, of, gpu, configuration, pitch)
+            sources, plan = of_slices(kernel, of, gpu, configuration, {"c": pitch, "residual": pitch})
         self.reference = numpy_of(kernel, of)["c"]
         self.tensors = tensors_of(kernel, of, gpu)
         self.launch: Launch = plan.launches[-1]

@@ -131,6 +131,7 @@ OTHERS: dict[str, Case] = {
     "a column": ("gemm", "gemv_dots_swap_ab", {"layout": "nn"}, (40, 3, 72), {"block_n": 3, "vector_width": 4}),
     "a small k": ("gemm", "small_k", {"layout": "nn", "input": "float16"}, (70, 48, 9), {}),
     "a small k, odd": ("gemm", "small_k", {"layout": "nn", "input": "float16"}, (70, 61, 9), {}),
+    "only a residual": ("linear", "small_k", {"layout": "nn", "input": "float16", "op": "x - residual"}, (70, 61, 9), {}),
 }  # fmt: skip
 
 
@@ -152,7 +153,9 @@ def test_only_the_slice_is_written(case: str, tmp_path: Path) -> None:
         return
     gpu = replace(HOPPER, sm_count=3)
     assert not (reason := invalid_reason(kernel, of, gpu, configuration)), reason
-    host = HostConfiguration(kernel, of, gpu, configuration, tmp_path, pitch=pitch)
+    apart = of.sizes["n"] if case == "only a residual" else pitch
+    pitches = {"c": apart, "residual": pitch}
+    host = HostConfiguration(kernel, of, gpu, configuration, tmp_path, pitches=pitches)
     rng, named, memory = np.random.default_rng(0), {}, host.scratch(of.sizes)
     for buffer in tensors_of(kernel, of, gpu):
         if buffer.role == "input":
@@ -164,8 +167,8 @@ def test_only_the_slice_is_written(case: str, tmp_path: Path) -> None:
             memory[buffer.name].fill((held.T if buffer.transposed else held).ravel())
     expected = numpy_of(kernel, of)["c"].evaluate({**of.sizes, **named})[0]
     rows, n = expected.size // of.sizes["n"], of.sizes["n"]
-    c = memory["c"] = HostArray((rows - 1) * pitch + n, of.dtypes["output"], 16, "c")
+    c = memory["c"] = HostArray((rows - 1) * apart + n, of.dtypes["output"], 16, "c")
     host.run(of.sizes, memory, ORDER)
-    whole = np.pad(c.numbers, (0, pitch - n), constant_values=np.nan).reshape(rows, pitch)
+    whole = np.pad(c.numbers, (0, apart - n), constant_values=np.nan).reshape(rows, apart)
     assert np.array_equal(whole[:, :n].reshape(expected.shape), expected)
     assert np.isnan(whole[:, n:]).all()
