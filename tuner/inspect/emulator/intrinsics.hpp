@@ -159,8 +159,8 @@ inline float __int_as_float(int x) { return emulator::bits_as<float>(x); }
 inline double __longlong_as_double(long long x) { return emulator::bits_as<double>(x); }
 inline long long __double_as_longlong(double x) { return emulator::bits_as<long long>(x); }
 inline float __fdiv_rn(float a, float b) { return a / b; }
-inline float __fdividef(float a, float b) { return a / b; }
-inline float fdividef(float a, float b) { return a / b; }
+inline float __fdividef(float a, float b) { return a * (1.0f / b); }  // within 2 ulp, as on a GPU
+inline float fdividef(float a, float b) { return __fdividef(a, b); }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fmul_rn(float a, float b) { return a * b; }
