@@ -131,7 +131,9 @@ OTHERS: dict[str, Case] = {
     "a column": ("gemm", "gemv_dots_swap_ab", {"layout": "nn"}, (40, 3, 72), {"block_n": 3, "vector_width": 4}),
     "a small k": ("gemm", "small_k", {"layout": "nn", "input": "float16"}, (70, 48, 9), {}),
     "a small k, odd": ("gemm", "small_k", {"layout": "nn", "input": "float16"}, (70, 61, 9), {}),
-    "only a residual": ("linear", "small_k", {"layout": "nn", "input": "float16", "op": "x - residual"}, (70, 61, 9), {}),
+    "only a residual": (
+        "linear", "small_k", {"layout": "nn", "input": "float16", "op": "x - residual"}, (70, 61, 9), {}
+    ),
 }  # fmt: skip
 
 
