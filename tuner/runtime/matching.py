@@ -375,7 +375,7 @@ class PreparedCall:
             if address % alignment:
                 raise CallError(
                     f"{name} lies at {address:#x}, and this kernel needs a multiple of {alignment} bytes",
-                    "pass a copy of it",
+                    "pass one that begins there, such as a copy",
                 )
 
     def run(self, addresses: Sequence[int], scalars: Mapping[str, float], stream: int) -> None:
