@@ -10,12 +10,10 @@ torch, Triton, and ``exam.json`` of the same card. Exit status 1 if a speedup is
 from __future__ import annotations
 
 import importlib
-import importlib.util
+import inspect
 import json
 import random
-import re
 import statistics
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,48 +25,46 @@ import torch
 from scripts import harness
 from scripts.harness import ROOT
 from scripts.page_figures import evidence
-from tuner.expressions.arithmetic import Expression
+from tuner.kernel.candidates import candidate_kernel
+from tuner.kernel.default import default_configuration
+from tuner.kernel.functions import load_function
+from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import make_plan
+from tuner.kernel.roofline import ARCHITECTURES
+from tuner.kernel.spec import KernelSpec
 
 cupy: Any = importlib.import_module("cupy")
 JUDGED = ROOT / "tests" / "gpu" / "judged"
-N, COPIES, ROUNDS, NEAR = 1 << 20, 40, 60, 0.05
-LAUNCH = re.compile(r"// tune: (\w+)<<<(.+), (\d+)>>>")
+TASK = read_kernel(JUDGED / "task.toml")
+COPIES, ROUNDS, NEAR = 40, 60, 0.05
 Call = Callable[[Any, Any], object]
 
 
-def compiled(text: str, launches: Sequence[tuple[str, int, int]]) -> Call:
-    """Return what launches kernels of a source, each named with its blocks and threads."""
-    module = cupy.RawModule(code=text, options=("--std=c++17",))
-    kernels = [(module.get_function(name), blocks, threads) for name, blocks, threads in launches]
+def compiled(kernel: KernelSpec) -> Call:
+    """Return what launches a kernel's default configuration, compiled by CuPy from the text as it is."""
+    problem, gpu = kernel.problem(), ARCHITECTURES[90]
+    configuration = default_configuration(kernel, problem, gpu)
+    assert configuration is not None
+    kernels = [
+        cupy.RawModule(code=one.template.read_text(), options=("--std=c++17",)).get_function(one.entry)
+        for one in kernel.variants[configuration.variant].launches
+    ]
+    launches = make_plan(kernel, problem, gpu, configuration).launches
 
     def call(x: Any, y: Any) -> None:
-        for kernel, blocks, threads in kernels:
-            kernel((blocks,), (threads,), (cupy.asarray(x), cupy.asarray(y), np.int64(N)))
+        for function, launch in zip(kernels, launches, strict=True):
+            function(launch.grid, launch.block, (cupy.asarray(x), cupy.asarray(y), np.int64(x.numel())))
 
     return call
 
 
-def plain(threads: int) -> Call:
-    """Return the task's kernel with so many threads a block."""
-    return compiled((JUDGED / "plain.cu").read_text(), [("plain", -(-N // threads), threads)])
-
-
 def call_of(file: Path) -> Call:
     """Return a candidate as something that can be called."""
-    if file.suffix == ".toml":
-        return plain(int(file.stem.partition("_")[2]))
-    if file.suffix == ".cu":
-        text = file.read_text()
-        found = LAUNCH.findall(text)
-        return compiled(
-            text, [(name, Expression(blocks).evaluate({"n": N}), int(many)) for name, blocks, many in found]
-        )
-    spec = importlib.util.spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
-    sys.modules[file.stem] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    candidate = module.candidate
-    return candidate if candidate.__code__.co_argcount == 2 else lambda x, _: candidate(x)
+    if file.suffix != ".py":
+        return compiled(candidate_kernel(TASK, str(file)))
+    candidate = load_function("candidate", file)
+    takes = len(inspect.signature(candidate).parameters)
+    return candidate if takes == 2 else lambda x, _: candidate(x)
 
 
 def graph_of(call: Call, pairs: Sequence[tuple[Any, Any]]) -> Any:
@@ -106,8 +102,9 @@ def main() -> int:
     given = options.parse_args()
     judged = json.loads(given.exam.read_text())["honest"]["candidates"]
     said = {one["name"]: one["beside_default"] for one in judged if one.get("beside_default")}
-    pairs = [tuple(torch.randn(N, device="cuda") for _ in range(2)) for _ in range(COPIES)]
-    calls = {"the default": plain(256), **{name: call_of(JUDGED / name) for name in said}}
+    size = TASK.problem().sizes["n"]
+    pairs = [tuple(torch.randn(size, device="cuda") for _ in range(2)) for _ in range(COPIES)]
+    calls = {"the default": compiled(TASK), **{name: call_of(JUDGED / name) for name in said}}
     rows = []
     for mode, used in (("rotating", pairs), ("warm", pairs[:1] * COPIES)):
         base, *times = medians([*map(partial(graph_of, pairs=used), calls.values())])
