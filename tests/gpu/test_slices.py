@@ -34,6 +34,7 @@ CASES: dict[str, tuple[str, tuple[int, ...], dict[str, str], dict[str, str]]] = 
     "residual, float32": (
         "linear", (336, 712, 264), {"": "float16", "output": "float32"}, {"layout": "nn", "op": "x - residual"},
     ),
+    "odd rows": ("linear", (70, 61, 9), {"": "float16"}, {"layout": "nn", "op": "x - residual"}),
     "a batch": ("bmm", (3, 128, 200, 128), {"": "bfloat16"}, {"layout": "nt", "broadcast": "none"}),
     "a batch with a bias": (
         "baddbmm", (3, 128, 200, 128), {"": "float16"}, {"layout": "nn", "broadcast": "b", "op": "x + bias"},
@@ -90,6 +91,18 @@ def test_only_the_slice_is_written(case: str, device: LocalDevice, tmp_path: Pat
     assert len(found) >= (1 if case in ("groups", "scales") else 2)
     for big in found:
         assert torch.equal(big, wanted)
+
+
+@pytest.mark.parametrize(
+    "case", [case for case, (*_, options) in CASES.items() if "residual" in options.get("op", "")]
+)
+def test_only_the_residual_is_a_slice(case: str, device: LocalDevice, tmp_path: Path) -> None:
+    of = problem_of(case)
+    inputs, expected = product(of, device)
+    found = list(results(device.gpu, tmp_path, of, lambda op: op(*inputs).float(), 1))
+    assert len(found) >= 2
+    for c in found:
+        assert torch.equal(c, expected)
 
 
 def test_a_bundle_writes_beside_what_it_reads_in_a_graph(device: LocalDevice, tmp_path: Path) -> None:
