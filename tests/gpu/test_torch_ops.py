@@ -140,7 +140,7 @@ def test_the_current_stream(made: Make) -> None:
     torch.cuda.synchronize()
     stream, filled = torch.cuda.Stream(), torch.zeros_like(a)
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(100_000_000)
+        torch.cuda._sleep(1_000_000_000)  # half a second: other tests may have the processor
         filled.copy_(a)
         result = function(filled, b)
         assert not stream.query()

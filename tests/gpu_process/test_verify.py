@@ -368,6 +368,13 @@ def test_the_error_of_the_whole_has_a_bound_of_its_own() -> None:
     assert of_the_whole("int32", 1.0, 1.0).passed  # each element was exact
 
 
+def test_results_below_the_normal_numbers_are_rounded_to_multiples_of_the_smallest() -> None:
+    exact = np.random.default_rng(0).uniform(0.0, 2.0**-16, 10_000)
+    half, scales = exact.astype(np.float16), np.sum(exact**2)
+    assert of_the_whole("float16", np.sum((half - exact) ** 2), scales).passed
+    assert not of_the_whole("float16", np.sum((1.1 * half - exact) ** 2), scales).passed
+
+
 @pytest.mark.parametrize(
     ("exact", "truth", "distance"), [(1.0, 1.01, 0.01 / 1.01), (0.0, 0.0, 0.0), (1.0, 0.0, math.inf)]
 )

@@ -33,7 +33,7 @@ from tuner.kernel.reference import (
     disagreement,
     expected_dtype,
     in_full,
-    norm_allowance,
+    norm_allowed,
     place_of,
     relative_norm,
     wrong_text,
@@ -228,12 +228,13 @@ class Verifier:
             bound,
         )
         norm_error = relative_norm(errors, scales)
-        allowed = bound.norm_coefficient * norm_allowance(tensor.count)
+        allowed = norm_allowed(bound, tensor.count, scales)
         exact = bound.norm_coefficient == 0.0 or not self._independent
         if mismatches:
             message = self._describe(tensor, first, mismatches, copy)
-        elif not exact and not norm_error <= allowed:
-            message = f"{tensor.name}: relative error {norm_error:.2e} of the whole, {allowed:.2e} allowed"
+        elif not exact and not math.sqrt(errors) <= allowed:
+            most = relative_norm(allowed**2, scales)
+            message = f"{tensor.name}: relative error {norm_error:.2e} of the whole, {most:.2e} allowed"
         else:
             return Verification(True, worst_ratio=worst, norm_error=norm_error)
         finite = worst if math.isfinite(worst) else 1e300
