@@ -16,10 +16,10 @@ from pathlib import Path
 import click
 
 from tuner.cli.commands.studies import JudgeArguments
-from tuner.cli.configuration import open_gpu
+from tuner.cli.configuration import open_gpu, typical_gpu
 from tuner.cli.problems import make_problems
 from tuner.core import paths
-from tuner.core.errors import KernelError, UsageError
+from tuner.core.errors import KernelError, NoGpuError, UsageError
 from tuner.core.files import temporary_folder
 from tuner.core.model import Problem
 from tuner.core.phases import process_began
@@ -35,6 +35,7 @@ from tuner.studies.judging.report import show_verdict
 from tuner.studies.judging.rounds import BEST, Rounds
 from tuner.studies.judging.task import Task, task_of
 from tuner.studies.judging.verdict import EXIT_REFUSED, Verdict, schema
+from tuner.studies.judging.without_gpu import seen_without_gpu
 
 
 def judge(asked: JudgeArguments) -> None:
@@ -72,7 +73,10 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
             unreadable = str(error)
     with ExitStack() as devices:
         opened = partial(_opened, asked, task, devices)
-        judgement = opened()
+        try:
+            judgement = opened()
+        except NoGpuError as error:
+            raise _not_judged(error, asked, task, candidate, unreadable) from None
         judgement.device.phases.note("start", process_began())
         if asked.rounds_folder is not None:
             verdict = _rounds(asked, judgement, opened)
@@ -90,6 +94,19 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
         show_verdict(verdict, full=asked.full)
     if verdict.exit_code:
         sys.exit(verdict.exit_code)
+
+
+def _not_judged(
+    error: NoGpuError, asked: JudgeArguments, task: Task, candidate: KernelSpec | None, fault: str
+) -> NoGpuError:
+    """Return the error of a machine without a GPU, with what can be said of the candidate there."""
+    seen = ""
+    if candidate is not None:
+        fault, seen = seen_without_gpu(task, candidate, typical_gpu(90), asked.jobs)
+    if fault:
+        return NoGpuError(f"{asked.candidate} is wrong: {fault}", f"and {error.problem} to judge it")
+    judged = f"{error.problem} to judge {asked.candidate}: {seen}" if seen else error.problem
+    return NoGpuError(judged, error.remedy)
 
 
 def _refuse_wrong(asked: JudgeArguments) -> None:

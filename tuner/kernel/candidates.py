@@ -53,7 +53,7 @@ def candidate_kernel(task: KernelSpec, text: str) -> KernelSpec:
     if baseline is None or baseline.file is None:
         raise UsageError(f"no candidate {text!r}", f"give a file that ends in {', '.join(SUFFIXES)}")
     if baseline.kind is BaselineKind.PYTHON:
-        return _called(task, PythonFunction(baseline.file, baseline.text))
+        return _called(task, PythonFunction(baseline.file, _function_in(baseline.file, baseline.text)))
     return _computed_by(
         task, f"{baseline.file}:{baseline.text}", baseline.file, (checked_launch(baseline, task),)
     )
@@ -77,13 +77,21 @@ def _computed_by(
     )  # fmt: skip
 
 
-def _function_in(path: Path) -> str:
-    """Return the name of a Python file's function: ``candidate``, ``ModelNew``, or the only one; nothing is run."""
+def _function_in(path: Path, named: str = "") -> str:
+    """Return the name of a Python file's function: the named one, ``candidate``, ``ModelNew``, or the only one.
+
+    Nothing is run: any other place where the file says a name may be one where it gets it.
+    """
     try:
         tree = ast.parse(read_source(path))
     except (SyntaxError, ValueError, RecursionError) as error:
         raise KernelError(f"{path.name} is no Python: {error}") from None
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    if named:
+        said = {word for node in ast.walk(tree) for word in vars(node).values() if isinstance(word, str)}
+        if named in said or "*" in said:
+            return named
+        raise UsageError(f"{path.name} has no function {named!r}", suggestion(named, functions))
     bound = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     assigned = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     bound |= {target.id for target in assigned if isinstance(target, ast.Name)}

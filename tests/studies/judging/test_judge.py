@@ -11,6 +11,7 @@ import pytest
 from tests.commands import assert_refused
 from tests.studies.judging.judged import CUDA, Judge, cuda, in_toml, task, verdict_of
 from tuner.children.nvrtc import compile_source
+from tuner.core.errors import NoGpuError
 from tuner.core.model import Status
 from tuner.devices import examined
 from tuner.kernel.candidates import candidate_kernel
@@ -98,6 +99,37 @@ def test_what_takes_long_begins_with_the_command(
     monkeypatch.setattr("tuner.devices.started.begin", lambda *_, **how: begun.append(how))
     assert judge(*arguments).code == 2  # there are no such files
     assert begun == [{"jailed": jailed, "libraries": libraries}]
+
+
+@pytest.mark.parametrize(
+    ("name", "was", "becomes", "said"),
+    [
+        ("ok.cu", "", "", "no NVIDIA GPU to judge ok.cu: it compiles for sm_90a, and its launches fit"),
+        ("a.cu", "2.0f", "two", 'a.cu is wrong: a.cu:4: error: identifier "two" is undefined'),
+        ("b.cu", "float* x", "double* x", "b.cu is wrong: argument 1 of mine__ok is the tensor x of float32"),
+        ("c.cu", "(x, y,", "(x, z,", "c.cu is wrong: c.cu: 'mine__ok<<<ceil_div(n, 64), 64>>>(x, z, int64(n))'"),
+        ("d.cu", "64>>>", "2048>>>", "d.cu is wrong: block of 2048"),
+        ("e.py", "candidate", "candidates", "e.py:candidate is wrong: e.py has no function 'candidate'"),
+        ("f.py", "", "", "no NVIDIA GPU to judge f.py:candidate: it can be read"),
+    ],
+)  # fmt: skip
+def test_without_a_gpu_it_is_said_what_can_be_seen_of_a_candidate(
+    judge: Judge,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    was: str,
+    becomes: str,
+    said: str,
+) -> None:
+    def missing(*_: object) -> None:
+        raise NoGpuError("this machine has no NVIDIA GPU", "")
+
+    monkeypatch.setattr("tuner.cli.configuration.open_device", missing)
+    source = PYTHON.replace("mine__{}", "candidate") if name.endswith(".py") else cuda(tmp_path).read_text()
+    (tmp_path / name).write_text(source.replace(was, becomes) if was else source)
+    asked = f"{name}:candidate" if name.endswith(".py") else name
+    assert_refused(judge(task(tmp_path / "task"), asked), 1, said, "this machine has no NVIDIA GPU to judge")
 
 
 # -- kinds of candidates

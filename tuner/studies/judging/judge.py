@@ -31,7 +31,7 @@ from tuner.kernel.plan import tensors_of
 from tuner.kernel.spec import KernelSpec
 from tuner.studies import interleaved
 from tuner.studies.judging.speed import CONFIDENCE, slowed_baseline, through, versus
-from tuner.studies.judging.task import Task, readable_for
+from tuner.studies.judging.task import Task, no_configuration, readable_for
 from tuner.studies.judging.verdict import (
     FORMAT,
     CandidateRecord,
@@ -209,9 +209,7 @@ class _AtProblem:
         device, kernel, problem = self._device, self._candidate, self._problem
         configuration = default_configuration(kernel, problem, device.gpu)
         if configuration is None:
-            _, reasons = kernel.usable_variants(problem, device.gpu)
-            why = "; ".join(reasons.values()) or "its constraints exclude all configurations"
-            raise CandidateRefused(Status.INVALID_CONFIG, f"no configuration is valid: {why}")
+            raise CandidateRefused(Status.INVALID_CONFIG, no_configuration(kernel, problem, device.gpu))
         conditions, _ = device.choose_conditions(kernel, problem, self._task.mode, Regime.RESTED)
         device.prepare(kernel, problem, self._judgement.seed, conditions)
         self._judgement.say(f"judging at {problem}")

@@ -72,6 +72,13 @@ def task_of(
     return Task(kernel, problems, choose_against(kernel, names), mode, file)
 
 
+def no_configuration(candidate: KernelSpec, problem: Problem, gpu: Gpu) -> str:
+    """Return why no configuration of a candidate is valid."""
+    _, reasons = candidate.usable_variants(problem, gpu)
+    why = "; ".join(reasons.values()) or "its constraints exclude all configurations"
+    return f"no configuration is valid: {why}"
+
+
 COPIES = "judged"
 """Folder, in one of candidates, of copies of them, each in one of its own."""
 
