@@ -1,11 +1,12 @@
 """What became of the tuner when it was broken on purpose, of its referee, and of fleets: ``chaos.txt``,
-``gpu-faults.txt``, ``hostile.txt``, ``exam.json``, ``judged-twins.json``, ``mutate.json``, ``fleet-simulation.json``
-and ``fleet-2.json``."""
+``gpu-faults.txt``, ``hostile.txt``, ``exam.json``, ``by-hand.json``, ``judged-twins.json``, ``mutate.json``,
+``fleet-simulation.json`` and ``fleet-2.json``."""
 
 from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections import Counter
 from typing import Any
 
@@ -62,6 +63,13 @@ def exam() -> str:
     ]
     others = [f"{one['name']} was `{one['reason']}`" for one in every if not one["as_expected"]]
     return f"{table(rows)}\n\n{'; '.join([*how, *others])}."
+
+
+def by_hand() -> str:
+    """Return how many verdicts differ from those of races without the tuner."""
+    found = load("by-hand")
+    apart = statistics.median(row["apart"] for row in found["rows"])
+    return f"of {len(found['rows'])} verdicts {found['differ']} differ; the speedups are {100 * apart:.1f} % apart in the median"
 
 
 def tasks() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -222,27 +223,32 @@ def _cases() -> list[tuple[str, str, str]]:
     ]
 
 
+def _spaces(
+    device: LocalDevice, kernel: KernelSpec, variant: str, problems: Iterable[Problem], reasons: list[str]
+) -> Iterator[tuple[Problem, SearchSpace]]:
+    """Yield the problems that a variant admits, with its space; add why it does not admit the others."""
+    for problem in problems:
+        if variant in (refused := kernel.usable_variants(problem, device.gpu)[1]):
+            reasons.append(refused[variant])
+            continue
+        try:
+            yield problem, SearchSpace.from_kernel(kernel, problem, device.gpu, [variant])
+        except SpaceError as error:  # its constraints admit nothing at this size
+            reasons.append(str(error))
+
+
 @pytest.mark.parametrize(("name", "variant", "dtype"), _cases())
 def test_right_at_edge_case_sizes(device: LocalDevice, name: str, variant: str, dtype: str) -> None:
     kernel = load_kernel(name)
     draw = random.Random(f"{name} {variant} {dtype}")
-    wrong, tried, reason = [], 0, ""
-    for problem in _problems(kernel, dtype):
-        refused = kernel.usable_variants(problem, device.gpu)[1]
-        if variant in refused:
-            reason = refused[variant]
-            continue
-        try:
-            space = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant])
-        except SpaceError as error:  # its constraints admit nothing at this size
-            reason = str(error)
-            continue
+    wrong, tried, reasons = [], 0, []
+    for problem, space in _spaces(device, kernel, variant, _problems(kernel, dtype), reasons):
         rows = draw.sample(range(len(space)), min(CONFIGURATIONS, len(space)))
         chosen = [space.default, *(space.variants[0].configuration(row) for row in rows)]
         wrong += [f"{problem} {c}: {m}" for c, m in _measure_all(device, problem, chosen).items()]
         tried += len(chosen)
     if not tried:
-        pytest.skip(reason)
+        pytest.skip(reasons[-1])
     assert not wrong, "\n".join(wrong)
 
 
@@ -366,23 +372,25 @@ def test_clusters_of_more_than_two_are_right(
     [(name, variant) for name in ("linear", "baddbmm") for variant in load_kernel(name).variants],
 )
 def test_right_with_an_output_of_float32(device: LocalDevice, name: str, variant: str) -> None:
-    kernel, wrong, tried, reason = load_kernel(name), [], 0, ""
-    draw = random.Random(f"{name} {variant}")
-    for number, sizes in enumerate(SIZES[name][:12]):
-        dtypes = {"input": ("bfloat16", "float16")[number % 2], "output": "float32"}
-        options = {
-            "layout": ("nt", "nn", "tn", "tt")[number % 4],
-            "op": ("x", *EXPRESSIONS[name])[number % 4],
-        }
-        problem = kernel.problem(sizes, dtypes, options)
-        if variant in (refused := kernel.usable_variants(problem, device.gpu)[1]):
-            reason = refused[variant]
-            continue
-        [space] = SearchSpace.from_kernel(kernel, problem, device.gpu, [variant]).variants
+    kernel, draw = load_kernel(name), random.Random(f"{name} {variant}")
+    problems = [
+        kernel.problem(
+            sizes,
+            {"input": ("bfloat16", "float16")[number % 2], "output": "float32"},
+            {
+                "layout": ("nt", "nn", "tn", "tt")[number % 4],
+                "op": ("x", *EXPRESSIONS[name])[number % 4],
+            },
+        )
+        for number, sizes in enumerate(SIZES[name][:12])
+    ]
+    wrong, tried, reasons = [], 0, []
+    for problem, whole in _spaces(device, kernel, variant, problems, reasons):
+        [space] = whole.variants
         rows = draw.sample(range(len(space)), min(3, len(space)))
         found = _measure_all(device, problem, [space.configuration(row) for row in rows])
         wrong += [f"{problem} {c}: {m}" for c, m in found.items()]
         tried += len(rows)
     if not tried:
-        pytest.skip(reason)
+        pytest.skip(reasons[-1])
     assert not wrong, "\n".join(wrong)
