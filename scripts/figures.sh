@@ -24,6 +24,9 @@ timed() {
     python3 -m tuner doctor | grep -E ' (tune|NVRTC|GPU|timing|fit) ' || true
     echo
     timed --kernel gemm --trials 200
+    echo "# Once more with an empty database: what is compiled and calibrated is there, and every trial is measured again"
+    db=again.db timed --kernel gemm --trials 200
+    db=short.db timed --kernel gemm --time 5
     timed --kernel gemm --trials 200 --dtype float32
     timed --kernel vector_add --trials 200
     timed --kernel vector_add --trials 200 --size 'n=2**28'
