@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import tuner
 from tests.api.conftest import STENCIL, STENCIL_CALL, Tune
 from tests.fake_driver.programs import run_program
-from tuner.core.errors import CallError, DatabaseError
+from tuner.core.errors import CallError, DatabaseError, NoGpuError
+from tuner.runtime import driver
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 PROGRAM = """
@@ -102,3 +106,19 @@ def test_a_problem_is_tuned_when_it_is_first_called(tmp_path: Path) -> None:
     """Not while another process tunes or the stream is captured; then once."""
     lines, _ = run_program(ON_CALL, tmp_path / "log", tmp_path, devices="NVIDIA H200:90:132")
     assert lines == ["default", "exact", "exact", "exact", "exact", "2"]
+
+
+def test_where_there_is_no_driver_it_says_what_a_call_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> ctypes.CDLL:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(driver, "library", driver.library.__wrapped__)
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    x = np.zeros(8, np.float32)
+    with pytest.raises(NoGpuError) as refused:
+        tuner.load("vector_add", policy="tune")(x, x)
+    assert str(refused.value) == (
+        "no CUDA GPU can be used: this machine has no NVIDIA driver that can be loaded (libcuda.so.1: cannot open "
+        "shared object file); kernels run on a machine with an NVIDIA GPU and its driver; `tune doctor` says what is "
+        "missing"
+    )

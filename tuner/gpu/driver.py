@@ -20,6 +20,7 @@ from tuner.runtime.driver import (
     attribute_of,
     capability_of,
     check,
+    gpu_count,
     name_of,
     uuid_of,
 )
@@ -52,11 +53,7 @@ def find_device(index: int) -> Any:
     Raises:
         DeviceError: there is no such GPU.
     """
-    try:
-        check(cu.cuInit(0))
-        count = check(cu.cuDeviceGetCount())
-    except (DriverFailure, RuntimeError, ImportError) as error:
-        raise DeviceError(f"no CUDA GPU can be used: {str(error).rstrip('.')}", "run `tune doctor`") from None
+    count = gpu_count()
     if not 0 <= index < count:
         raise DeviceError(f"there is no GPU number {index}", f"this machine has {count}: 0 to {count - 1}")
     return check(cu.cuDeviceGet(index))

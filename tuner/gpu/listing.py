@@ -7,20 +7,22 @@ import os
 from cuda.bindings import driver as cu
 
 from tuner.children.measuring import LISTING_GPUS, GpuList, Hello
+from tuner.core.errors import NoGpuError
 from tuner.core.processes import ParentPipe
 from tuner.gpu.clocks import Clocks
 from tuner.gpu.driver import described, find_device
-from tuner.runtime.driver import DriverFailure, capability_of, check, name_of, uuid_of
+from tuner.runtime.driver import DriverFailure, capability_of, check, gpu_count, name_of, uuid_of
 
 
 def gpus() -> GpuList:
     """Return the GPUs that this process sees."""
     try:
-        check(cu.cuInit(0))
-        devices = [check(cu.cuDeviceGet(index)) for index in range(check(cu.cuDeviceGetCount()))]
+        devices = [check(cu.cuDeviceGet(index)) for index in range(gpu_count())]
         names, uuids = tuple(map(name_of, devices)), tuple(map(uuid_of, devices))
         return GpuList(names, uuids, tuple(map(capability_of, devices)))
-    except (DriverFailure, RuntimeError, ImportError) as error:
+    except NoGpuError as error:
+        return GpuList((), (), (), error.problem)
+    except DriverFailure as error:
         return GpuList((), (), (), str(error))
 
 

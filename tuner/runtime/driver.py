@@ -23,6 +23,9 @@ from .launch_limits import DEVICE_LIMITS
 STICKY = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 810, 911})
 
 
+NEEDED = "kernels run on a machine with an NVIDIA GPU and its driver; `tune doctor` says what is missing"
+
+
 class DriverFailure(Exception):  # noqa: N818 - becomes the status of a trial
     """A driver call failed."""
 
@@ -67,7 +70,22 @@ def library() -> ctypes.CDLL:
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
-        raise NoGpuError(f"the NVIDIA driver cannot be loaded: {error}", "install it") from None
+        why = f"this machine has no NVIDIA driver that can be loaded ({error})"
+        raise NoGpuError(f"no CUDA GPU can be used: {why}", NEEDED) from None
+
+
+def gpu_count() -> int:
+    """Return how many GPUs this process sees, numbered from 0.
+
+    Raises:
+        NoGpuError: there is none, or no driver.
+    """
+    library()  # without it the bindings have a sentence of their own
+    try:
+        check(cu.cuInit(0))
+        return int(check(cu.cuDeviceGetCount()))
+    except (DriverFailure, RuntimeError, ImportError) as error:
+        raise NoGpuError(f"no CUDA GPU can be used: {str(error).rstrip('.')}", NEEDED) from None
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -134,14 +152,11 @@ class PrimaryContext:
     """
 
     def __init__(self, index: int) -> None:
+        count = gpu_count()
+        if not 0 <= index < count:
+            raise CallError(f"there is no GPU number {index}", f"this machine has {count}, numbered from 0")
+        self.index = index
         try:
-            check(cu.cuInit(0))
-            count = check(cu.cuDeviceGetCount())
-            if not 0 <= index < count:
-                raise CallError(
-                    f"there is no GPU number {index}", f"this machine has {count}, numbered from 0"
-                )
-            self.index = index
             device = check(cu.cuDeviceGet(index))
             self.limits = {"cc": capability_of(device)}
             self.limits |= {
@@ -149,11 +164,9 @@ class PrimaryContext:
             }
             self.name = name_of(device)
             self._handle = int(check(cu.cuDevicePrimaryCtxRetain(device)))
-            calls = library()
-        except (DriverFailure, RuntimeError, ImportError) as error:
-            raise NoGpuError(
-                f"no CUDA GPU can be used: {str(error).rstrip('.')}", "install NVIDIA's driver"
-            ) from None
+        except DriverFailure as error:
+            raise NoGpuError(f"no CUDA GPU can be used: {error}", NEEDED) from None
+        calls = library()
         self._current, self._push, self._pop = (
             calls.cuCtxGetCurrent,
             calls.cuCtxPushCurrent_v2,
