@@ -19,7 +19,7 @@ from tuner.report.progress import Progress, counted_line
 from tuner.report.tables import counted, say, show_json, show_line
 
 MISTAKES, UNFINISHED = 1, 124
-"""Exit status where something is wrong with the kernel; and where nothing was until --time was over: as timeout's."""
+"""Exit status where something is wrong with the kernel; and where nothing was, but not all was seen: as timeout's."""
 
 
 def check(asked: CheckArguments) -> None:
@@ -45,13 +45,14 @@ def check(asked: CheckArguments) -> None:
         for note in report.notes:
             say(f"note: {note}")
         done = "; ".join([*report.done, f"{time.monotonic() - began:.0f} s"])
-        until = " until it was stopped, in" if report.stopped else " in"
-        say(f"{counted(len(report.sorted), 'finding')}{until} {done}")
-        if not report.findings and report.stopped is None:
+        until = " until it was stopped" if report.stopped else ""
+        until += ", but no reference to compare with" if report.no_answer else ""
+        say(f"{counted(len(report.sorted), 'finding')}{until}{',' if until else ''} in {done}")
+        if not report.findings and report.complete:
             show_next({f"tune {shlex.quote(asked.kernel_name)}": "tune it"})
     if isinstance(report.stopped, KeyboardInterrupt):
         raise report.stopped
-    if report.findings or report.stopped:
+    if report.findings or not report.complete:
         sys.exit(MISTAKES if report.findings else UNFINISHED)
 
 
@@ -73,5 +74,5 @@ def _as_json(report: Report) -> dict[str, Any]:
         ],
         "notes": report.notes,
         "done": report.done,
-        "complete": report.stopped is None,
+        "complete": report.complete,
     }

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from tests.commands import said_by
 from tests.inspect.check.planted import FILE_ALONE, Fault, findings, finds, planted
 from tuner.cli import check
 from tuner.core.observer import Observer
+from tuner.core.processes import ChildDied
 from tuner.inspect.check.host_children import HostChild, HostChildren
 from tuner.inspect.check.toml_lines import TomlLines
 from tuner.kernel.load import builtin_kernels, find_kernel
@@ -356,3 +358,22 @@ def test_a_check_without_a_finding_that_had_no_time_is_no_success(
 ) -> None:
     said = said_by(capsys, "check", "vector_add", "--time", "0.1", "--json")
     assert (said.code, json.loads(said.out)["complete"]) == (124, False)
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_reference_without_an_end_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    child = Mock()
+    child.receive.side_effect = ChildDied("killed by SIGXCPU")
+    monkeypatch.setattr(HostChildren, "take", lambda _: child)
+    fault = Fault("", TOML, f"numpy = {NUMPY}", 'python = "endless.py:mine"', "", "")
+    path = planted(tmp_path, fault)
+    (tmp_path / "endless.py").write_text("def mine(x, bias):\n    while True:\n        pass\n")
+    json_too = ["--json"] if as_json else []
+    said = said_by(capsys, "check", str(path), "--configurations", "1", "--cc", "80", *json_too)
+    assert said.code == 124 and "the CPU: it is slow, or does not end" in said.out + said.err
+    if as_json:
+        assert json.loads(said.out)["complete"] is False
+    else:
+        assert "0 findings, but no reference to compare with, in " in said.err and "tune it" not in said.err

@@ -45,7 +45,8 @@ class CheckArguments:
 
     Prints `file:line: what is wrong; what to do` for each. Compiles a sample of configurations, compares arguments with
     what the kernels take, and runs plain CUDA C++ on the CPU at small sizes, compared with the reference. Stopped or
-    out of time, it prints what it has found. Exit status 1 on any finding, 124 if there was none until --time was over.
+    out of time, it prints what it has found. Exit status 1 on any finding, 124 if there was none until --time was over
+    or the reference was given up.
 
     \b
     Examples:

@@ -268,6 +268,7 @@ def _report(
     run: Run, outcome: Outcome, report: Report, reported: set[Key], whole: Sequence[str] = (), fixed: str = ""
 ) -> None:
     """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
+    report.no_answer |= run.key[0] == "reference" and outcome.late is not None and not outcome.right
     if outcome.note and (*run.key, "note") not in reported:
         report.note(outcome.note)
         reported.add((*run.key, "note"))

@@ -61,6 +61,8 @@ class Report:
     """Whether a kernel was run on the CPU, to its end."""
     stopped: BaseException | None = None
     """What has ended the check before its end."""
+    no_answer: bool = False
+    """Whether a reference was given up at each size, so that nothing shows what is right."""
 
     def add(self, key: Key, problem: str, remedy: str = "") -> None:
         """Add a finding at a key of the kernel's file, or at the table that it would be in."""
@@ -87,6 +89,11 @@ class Report:
         """Add a note, once."""
         if (line := _one_line(text)) not in self.notes:
             self.notes.append(line)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all was looked at."""
+        return self.stopped is None and not self.no_answer
 
     @property
     def sorted(self) -> list[Mistake]:

@@ -123,9 +123,10 @@ class HostChildren:
         if late is not None and not outcome.faults:
             smaller = sum(elements_of(case) < elements_of(late) for case in outcome.right)
             others = f"{counted(smaller, 'smaller size')} right" if smaller else "no smaller size was run"
-            outcome.note = (
-                f"{run.what} {GIVEN_UP}, at {late.sizes_text}: it is slow, or does not end ({others})"
+            at, others = (
+                (f", at {late.sizes_text}", f" ({others})") if not run.request.reference_only else ("", "")
             )
+            outcome.note = f"{run.what} {GIVEN_UP}{at}: it is slow, or does not end{others}"
         return outcome
 
     def _ask(self, run: Run) -> Outcome:
