@@ -16,6 +16,7 @@ from tests.templates.sources import compiled
 from tuner.core.model import Configuration, Value
 from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, Schedule
+from tuner.kernel.default import default_configuration
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.reference import numpy_of
@@ -56,6 +57,8 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
         {"axes": "cba"},
         (37, 2, 68),
     ),
+    ("transpose", "bfloat16", "registers", {"load_width": 8, "store_width": 2}, {}, (3, 70, 136)),
+    ("permute", "float32", "registers", {"load_width": 1, "store_width": 2}, {"axes": "cba"}, (36, 3, 67)),
     ("permute", "float32", "rows", {"block_size": 64, "order": "input"}, {"axes": "bac"}, (7, 5, 36)),
     (
         "rope",
@@ -112,6 +115,19 @@ def test_results_where_no_tile_fits(
     for output, reference in numpy_of(kernel, problem).items():
         expected = reference.evaluate({**extents, **inputs})[0]
         np.testing.assert_allclose(memory[output].numbers, expected.reshape(-1), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "variant"),
+    [("float32", 566, "registers"), ("float32", 56600, "tiled"), ("int8", 566, "tiled")],
+)
+def test_floats_of_a_few_microseconds_are_turned_in_registers_by_default(
+    dtype: str, rows: int, variant: str
+) -> None:
+    kernel = load_kernel("transpose")
+    problem = kernel.problem({"rows": rows, "columns": 176}, {"": dtype})
+    default = default_configuration(kernel, problem, gpu())
+    assert default and default.variant == variant
 
 
 @pytest.mark.parametrize("order", ["along_rows", "along_columns"])
