@@ -76,6 +76,61 @@ def test_the_default_keeps_a_row_where_it_can(columns: int, cc: int, variant: st
     assert (default.variant, default.values["vector_width"]) == (variant, width)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "sizes", "options", "expected"),
+    [
+        ("float32", {"rows": 4, "groups": 86}, {"by": "group"}, ("registers", 16, 2)),
+        ("bfloat16", {"rows": 4096, "groups": 56}, {"by": "group"}, ("registers", 8, 16)),
+        ("bfloat16", {"rows": 4, "groups": 56}, {}, ("registers", 512, 1)),
+        ("float32", {"rows": 512, "groups": 112}, {"norm": "rms_norm"}, ("bulk", 1024, 1)),
+        ("bfloat16", {"rows": 8, "groups": 400}, {}, ("two_pass", 256, None)),
+    ],
+)
+def test_the_default_of_quantize_gives_all_sms_something_to_do(
+    dtype: str, sizes: dict[str, int], options: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    """A team has a group where it can: four rows of 86 groups are work for 172 blocks, not for 4."""
+    kernel = load_kernel("quantize")
+    default = default_configuration(kernel, kernel.problem(sizes, {"": dtype}, options), gpu())
+    assert default is not None
+    values = default.values
+    assert (default.variant, values["threads_per_row"], values.get("rows_per_block")) == expected
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "columns", "width"),
+    [
+        ("bfloat16", 1, 8192, 2),
+        ("bfloat16", 16, 14336, 4),
+        ("bfloat16", 8192, 14336, 8),
+        ("float32", 1, 5633, 1),
+    ],
+)
+def test_the_default_of_gated_has_wide_vectors_where_all_sms_have_some(
+    dtype: str, rows: int, columns: int, width: int
+) -> None:
+    kernel = load_kernel("gated")
+    default = default_configuration(
+        kernel, kernel.problem({"rows": rows, "columns": columns}, {"": dtype}), gpu()
+    )
+    assert default is not None
+    assert (default.values["vector_width"], default.values["fast_math"]) == (width, dtype == "bfloat16")
+
+
+@needs_gpp
+@pytest.mark.parametrize("columns", [1, 3, 64, 1000])
+def test_gated_finds_the_row_of_each_element(columns: int, tmp_path: Path) -> None:
+    """By a product with a part of 2**32, which is one too small for first elements of rows."""
+    given = {"block_size": 64, "vector_width": 1, "items_per_thread": 2}
+    host = on_host("gated", "vectorized", given, "float32", {"op": "gate - up"}, tmp_path)
+    rows = 7
+    x, out = HostArray(2 * rows * columns, "float32", 16), HostArray(rows * columns, "float32", 16)
+    x.fill(np.random.default_rng(0).standard_normal(2 * rows * columns))
+    host.run({"rows": rows, "columns": columns}, {"x": x, "out": out}, Schedule(1))
+    gate, up = np.hsplit(x.numbers.reshape(rows, -1), 2)
+    np.testing.assert_array_equal(out.numbers.reshape(rows, columns), gate - up)
+
+
 @needs_gpp
 def test_softmax_of_special_rows_is_torchs(tmp_path: Path) -> None:
     """Rows that start anywhere, shared by blocks: equal and lowest numbers, infinities, NaN, subnormal results."""
