@@ -77,6 +77,25 @@ def test_the_default_keeps_a_row_where_it_can(columns: int, cc: int, variant: st
 
 
 @pytest.mark.parametrize(
+    ("gradient", "rows", "columns", "expected"),
+    [
+        ("logits", 4096, 128_256, ("cluster", "aligned", 4)),
+        ("none", 4096, 128_256, ("two_pass", "aligned", 4)),
+        ("none", 4096, 50_257, ("two_pass", "anywhere", 4)),
+        ("none", 8, 128_256, ("cluster", "aligned", 4)),
+    ],
+)
+def test_the_default_of_a_loss_alone_keeps_no_row(
+    gradient: str, rows: int, columns: int, expected: tuple[str, str, int]
+) -> None:
+    kernel = load_kernel("cross_entropy")
+    problem = kernel.problem({"rows": rows, "columns": columns}, {"": "float32"}, {"gradient": gradient})
+    default = default_configuration(kernel, problem, gpu())
+    assert default is not None
+    assert (default.variant, default.values["row_starts"], default.values["vector_width"]) == expected
+
+
+@pytest.mark.parametrize(
     ("dtype", "sizes", "options", "expected"),
     [
         ("float32", {"rows": 4, "groups": 86}, {"by": "group"}, ("registers", 16, 2)),
