@@ -199,3 +199,18 @@ __global__ void twice(const float* x, float* w, float* y, int n) {
     )
     assert launch(data)["cooperative"] is True and "options" not in data["problem"]
     assert (launch(data)["grid"], launch(data)["block"]) == (["sm_count"], ["block_size"])
+
+
+def test_tiles_of_cooperative_groups_say_a_blocks_threads_and_stores_by_function_what_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kernel = (
+        "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\ntemplate <int ROWS>\n"
+        "__global__ void first(float* y, const float* x, int rows, int ld_x) {\n"
+        "    auto warp = cg::tiled_partition<32>(cg::this_thread_block());\n"
+        "    int row = blockIdx.x * ROWS + warp.meta_group_rank();\n"
+        "    if (row < rows && warp.thread_rank() == 0) __stcs(y + row, __ldcs(x + row * ld_x));\n}\n"
+    )
+    data, _ = init(capsys, kernel)
+    assert launch(data)["block"] == ["32 * ROWS"] and launch(data)["grid"] == ["ceil_div(rows, ROWS)"]
+    assert data["tensors"]["y"]["role"] == "output" and "ld_x" in data["scalars"]

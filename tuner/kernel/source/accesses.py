@@ -135,11 +135,14 @@ class Accesses:
             return
         called = receiver_of(node)
         loads = called.startswith("__ld") or called in self._loads
+        stores = called.startswith("__st")
         stored = around.type == "pointer_expression" and text_of(around)[0] == "*"
-        if loads or stored or (called and alias[1]):
+        if loads or stores or stored or (called and alias[1]):
             use.indices.append(alias[1])
         if loads:
             use.read = True
+        elif stores:
+            self._written(node, use)
         elif stored:
             use.lanes = max(use.lanes, alias[2])
             self._access(around, use)
@@ -164,14 +167,17 @@ class Accesses:
             around is not None and around.type == "assignment_expression" and around.children[0] == node
         )
         if assigned and mark == "=":
-            use.written = True
-            use.whole |= not any(node.start_byte in one for one in self._left_out)
+            self._written(node, use)
         elif assigned or called.startswith("atomic") or mark in ("++", "--"):
             use.added = use.written = use.read = True
         elif called and not called.startswith("__ld"):
             use.passed = True
         else:
             use.read = True
+
+    def _written(self, node: Node, use: Use) -> None:
+        use.written = True
+        use.whole |= not any(node.start_byte in one for one in self._left_out)
 
 
 def _in_loop(node: Node | None) -> bool:

@@ -104,7 +104,10 @@ class LaunchGuess:
     def _axis(self, axis: str) -> tuple[str, str, bool]:
         """Return block and grid along an axis, and whether the grid is a guess."""
         of_grid = axis == "x" and self._use.uses("this_grid")
-        threads = of_grid or self._use.uses(f"threadIdx.{axis}") or self._use.uses(f"blockDim.{axis}")
+        threads = self._use.uses(f"threadIdx.{axis}") or self._use.uses(f"blockDim.{axis}")
+        if of_groups := axis == "x" and not threads and self._use.uses("this_thread_block"):
+            self._unsure |= self._called is None and self._use.divided(axis) == 1  # ranks do not say it
+        threads |= of_grid or of_groups
         span = self._use.span(axis)
         if span is None:
             block = self._use.extents.get(f"threadIdx_{axis}") or (

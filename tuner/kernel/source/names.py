@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _NO_SIZE = re.compile(
-    r"(?i)(ld[a-z]?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps)"
+    r"(?i)((\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps)"
 )
-_STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?|\w*(stride|pitch)\w*")
+_STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch)\w*")
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
 
 

@@ -328,8 +328,10 @@ class CodeUse:
         return re.search(rf"\b{re.escape(name)}\b", self.code) is not None
 
     def divided(self, axis: str) -> int:
-        """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp; 1 if by none."""
+        """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp or a tile; 1 if by none."""
         divided = re.search(rf"threadIdx\.{axis} / (\d+)\b", self.code)
+        if axis == "x" and self.uses("meta_group_rank"):  # of a tile of cooperative groups
+            divided = re.search(r"\b(?:tiled_partition|thread_block_tile) ?< ?(\d+)", self.code) or divided
         return int(divided[1]) if divided else 1
 
 
