@@ -77,6 +77,22 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
         {"over": "rows", "op": "argmin"},
         (150, 68),
     ),
+    *(
+        (
+            "reduce_axis",
+            dtype,
+            "columns",
+            {"lanes": 8, "row_starts": "anywhere", **changed},
+            {"over": "rows", **options},
+            sizes,
+        )
+        for dtype, changed, options, sizes in (
+            ("bfloat16", {"parts": 4, "vector_width": 8}, {"op": "max"}, (150, 67)),
+            ("float16", {"parts": 1, "vector_width": 8}, {"op": "argmin"}, (33, 133)),
+            ("float32", {"parts": 2, "block_size": 128}, {"op": "sum", "before": "x * y"}, (65, 130)),
+            ("bfloat16", {"parts": 1, "vector_width": 8}, {"op": "max"}, (1, 5)),
+        )
+    ),
     (
         "reduce_axis",
         "float32",
@@ -128,6 +144,25 @@ def test_floats_of_a_few_microseconds_are_turned_in_registers_by_default(
     problem = kernel.problem({"rows": rows, "columns": 176}, {"": dtype})
     default = default_configuration(kernel, problem, gpu())
     assert default and default.variant == variant
+
+
+@pytest.mark.parametrize(
+    ("over", "sizes", "expected"),
+    [
+        ("rows", (168, 20872), {"parts": 1, "row_starts": "aligned"}),
+        ("rows", (65536, 64), {"parts": 64}),
+        ("rows", (4096, 4099), {"row_starts": "anywhere"}),
+        ("columns", (1048576, 128), {"threads_per_row": 8}),
+        ("columns", (16, 2**22), {"cluster_size": 8}),
+    ],
+)
+def test_the_default_of_reductions_goes_by_the_sizes(
+    over: str, sizes: tuple[int, int], expected: Mapping[str, Value]
+) -> None:
+    kernel = load_kernel("reduce_axis")
+    problem = kernel.problem(dict(zip(kernel.sizes, sizes, strict=True)), {"": "bfloat16"}, {"over": over})
+    default = default_configuration(kernel, problem, gpu())
+    assert default and expected.items() <= dict(default.parameters).items()
 
 
 @pytest.mark.parametrize("order", ["along_rows", "along_columns"])
