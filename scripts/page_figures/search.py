@@ -1,4 +1,4 @@
-"""How good the search is on recorded spaces: what ``scripts/search/benchmark.py`` wrote."""
+"""How good the search is: by ``benchmark.py`` on recorded spaces, and by ``winners.py`` on a GPU."""
 
 from __future__ import annotations
 
@@ -143,6 +143,13 @@ def rivals() -> str:
             ]
         )
     return table(rows)
+
+
+def winners(step: str) -> str:
+    """Return how far winners are behind: in the mean, and where it is most."""
+    of = load("winners")["summary"][step]
+    behind = [f"{100 * (of[which] - 1):.1f} %" for which in ("geomean", "worst")]
+    return f"{of['problems']} problems, {behind[0]} in the mean, {behind[1]} at most ({of['worst_problem']})"
 
 
 def from_initial() -> str:
