@@ -186,6 +186,13 @@ void store_hinted(Word* to, Word word) {
     *to = word;
 }
 
+// -- transpose
+
+template <typename T>
+T* opaque(T* address) {
+    return address;
+}
+
 // -- gemm
 
 inline int opaque(int value) { return value; }
