@@ -14,6 +14,7 @@ NAMES = """
     ushort b = UINT8_MAX; uint32_t c = UINT_MAX; std::int64_t d = LLONG_MIN; uintptr_t e = (uintptr_t)x;
     constexpr float inf = INFINITY;
     x[0] = -inf + FLT_MAX + float(M_PI) + a + b + c + d + e + RAND_MAX + SIZE_MAX + (isnan(NAN) ? DBL_MAX : HUGE_VAL);
+    x[1] = offsetof(float4, y);
     static_assert(sizeof(uint64_t) == 8 && INT_MIN < INT_MAX && INT64_MIN < 0 && UINT64_MAX == ULLONG_MAX);
 """
 STANDARD = """

@@ -93,17 +93,18 @@ def test_sizes_that_nothing_defines_are_macros(tmp_path: Path) -> None:
     assert compiled(kernel) and not baked_names(kernel, kernel.variants["main"].launches)
 
 
-@pytest.mark.parametrize("place", ["source", "guarded", "header", "constant"])
+@pytest.mark.parametrize("place", ["source", "guarded", "guarded expression", "header", "constant"])
 def test_a_size_takes_the_place_of_the_sources_own_number(place: str, tmp_path: Path) -> None:
     own = "#define count (1 << 20)  // elements\n"
     own = "static constexpr int count = 1 << 20;  // elements\n" if place == "constant" else own
-    own = f"#ifndef count\n{own}#endif\n" if place == "guarded" else own
+    own = "#define count (4 * ROWS)\n" if place == "guarded expression" else own
+    own = f"#ifndef count\n{own}#endif\n" if place.startswith("guarded") else own
     (tmp_path / "sizes.cuh").write_text(f"#pragma once\n{own}#define last count - 1\n")
     head = '#include "sizes.cuh"\n' if place == "header" else f"{own}#define last count - 1\n"
     source = head + TEMPLATE.replace(", int n", "").replace("i < n", "i <= last")
     kernel = kernel_of(tmp_path, source, ENTRY, FILE.replace('["x", "y", "count"]', '["x", "y"]'))
     ((text, _),) = render(kernel, kernel.problem({"count": 77}), ARCHITECTURES[90], configuration())
-    assert text.count("#define count 77\n") == 1 and (place == "guarded" or "1 << 20" not in text)
+    assert text.count("#define count 77\n") == 1 and (place.startswith("guarded") or "1 << 20" not in text)
     assert compiled(kernel) and baked_names(kernel, kernel.variants["main"].launches) == ["count"]
 
 

@@ -207,8 +207,13 @@ def _with_defines(
     return "\n".join([*lines, f'#line 1 "{launch.template.name}"', device_part(text, entry)])
 
 
+_GUARDED = re.compile(r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+\1\b", re.MULTILINE)
+
+
 def size_macros(kernel: KernelSpec, template: Path) -> list[str]:
-    """Return the sizes that are macros in a plain source: it uses them, and at most a ``#define`` of a number has them.
+    """Return the sizes that are macros in a plain source, which uses them.
+
+    At most a ``#define`` of a number has them there, or one of anything behind ``#ifndef``.
 
     Raises:
         KernelError: a text is too large.
@@ -219,7 +224,8 @@ def size_macros(kernel: KernelSpec, template: Path) -> list[str]:
         return []
     text, *headers = (number_defines(used).sub("", text) for text in texts)
     undefined = undefined_names(text, headers=tuple(headers))
-    return [name for name in used if name in undefined]
+    guarded = _GUARDED.findall("\n".join([text, *headers]))
+    return [name for name in used if name in undefined or name in guarded]
 
 
 def replaced_defines(kernel: KernelSpec, template: Path) -> list[str]:
