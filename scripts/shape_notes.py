@@ -112,14 +112,14 @@ class Problem:
 def drawn(count: int, seed: int, dtypes: Sequence[str]) -> list[Problem]:
     """Draw problems, all different: the same ones for a seed.
 
-    m, n and k are log-uniform in 1 to 16384; dtype and layout are drawn, too. Every third problem is odd as it was
+    m, n and k are log-uniform in 16 to 16384; dtype and layout are drawn, too. Every third problem is odd as it was
     drawn; of the others the lengths of rows in memory are rounded up to whole 16 bytes, and no other size is.
     """
     draw = random.Random(seed)
     found: dict[Problem, None] = {}
     while len(found) < count:
         dtype, layout = draw.choice(dtypes), draw.choice(LAYOUTS)
-        sizes = {name: min(LONGEST, int(math.exp(draw.uniform(0, math.log(LONGEST + 1))))) for name in "mnk"}
+        sizes = {name: min(LONGEST, int(math.exp(draw.uniform(math.log(16), math.log(LONGEST + 1))))) for name in "mnk"}
         problem = Problem(Shape(**sizes), dtype, layout)
         if len(found) % 3 != 2:
             whole = {name: -(-sizes[name] // VECTOR) * VECTOR for name in problem.rows}
