@@ -17,6 +17,7 @@ import pytest
 
 from tests.faults.kernels import configuration, write_kernel
 from tests.faults.processes import gone
+from tests.fork_server import NO_FORK
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.limits import LEAST_BYTES, Slots, memory_limit
@@ -66,6 +67,22 @@ def test_good_source(tmp_path: Path, pool: CompilePool) -> None:
     assert found.cubins[0].startswith(b"\x7fELF")
     assert found.resources[0].registers > 0
     assert "scale__ok" in found.sources[0]
+
+
+@pytest.mark.parametrize("users", ["", "glibc.malloc.check=3"])
+def test_compilers_get_huge_pages_unless_the_user_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, users: str
+) -> None:
+    monkeypatch.setenv(NO_FORK, "1")  # /proc has no environment of a fork
+    if users:
+        monkeypatch.setenv("GLIBC_TUNABLES", users)
+    pool = CompilePool(jobs=1)
+    try:
+        (pid,) = _wait_for_children(Bench(tmp_path, pool))
+        environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    finally:
+        pool.close()
+    assert f"GLIBC_TUNABLES={users or 'glibc.malloc.hugetlb=1'}" in environment
 
 
 def test_bad_source_is_a_compile_error_with_the_reason(tmp_path: Path, pool: CompilePool) -> None:

@@ -24,6 +24,9 @@ DEADLINE_S = 60.0
 
 TELL_S = 5.0
 """Between two calls, while a compilation is waited for."""
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""NVRTC fills and frees some 100 MB for a kernel: on 16 cores 16 children compiled 38 kernels of gemm a second with huge
+pages, and 32 without."""
 CompileChild = Child[CompileRequest, Compilation]
 
 
@@ -198,7 +201,7 @@ class CompilePool:
 
     def _spawn(self) -> CompileChild:
         arguments = [str(self.cache) if self.cache else "-", str(self._limit)]
-        child = Child(self._worker, COMPILING, arguments)
+        child = Child(self._worker, COMPILING, arguments, HUGE_PAGES)
         with self._lock:
             self._children.add(child)
             if self._closing:

@@ -17,8 +17,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Generic
 
 import msgspec
@@ -56,9 +57,16 @@ class Child(Generic[Request, Reply]):
         module: its name.
         channel: what is said to it, and what it says.
         arguments: its command line.
+        environment: of it alone, as far as the user has not said otherwise.
     """
 
-    def __init__(self, module: str, channel: Channel[Request, Reply], arguments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        module: str,
+        channel: Channel[Request, Reply],
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._channel = channel
         self.most_bytes = MAX_MESSAGE_BYTES
         """Of a message that it may send."""
@@ -72,6 +80,7 @@ class Child(Generic[Request, Reply]):
                 start_new_session=True,
                 env={
                     **ONE_BLAS_THREAD,
+                    **environment,
                     **os.environ,
                     "PYTHONPATH": os.pathsep.join(sorted(filter(None, sys.path), key=_is_here)),
                 },
