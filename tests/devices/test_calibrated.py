@@ -60,6 +60,7 @@ def test_card_is_calibrated_once(opened: Open, log: Log, tmp_path: Path) -> None
     assert device.noise_floor(1e6) == DEFAULT_NOISE_FLOOR
     first = prepare(device, tmp_path)
     assert log() == ["start", "calibrate", "setup 1"]
+    assert device.phases.seconds("calibration") > 0.0  # which a limit in time leaves out
     assert device.noise_floor(1e6) == 0.002
     assert prepare(device, tmp_path) == first
     again = opened()

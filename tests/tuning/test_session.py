@@ -227,6 +227,20 @@ def test_time_counts_from_the_beginning_and_is_told(database: Database, kernel: 
     assert "time ended the search after 1 of 40 trials" in " ".join(summary(result, Path("x.db")).split())
 
 
+@pytest.mark.parametrize(("calibrated_s", "trials"), [(110.0, 40), (5.0, 1)])
+def test_a_calibration_is_not_of_the_time(
+    database: Database, kernel: KernelSpec, calibrated_s: float, trials: int
+) -> None:
+    class New(StubDevice):
+        def _prepare(self, *arguments: Any) -> None:
+            super()._prepare(*arguments)
+            self.phases.note("calibration", time.monotonic() - calibrated_s)
+
+    began = time.monotonic() - 120.0
+    result = run(kernel, database, New(), time_s=100.0, began=began)
+    assert len(result.state.trials) == trials
+
+
 def test_time_is_worth_what_the_model_expects(
     database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,7 +67,8 @@ class RunHow(TypedDict, total=False):
     trials: int
     """Configurations to try: 60, 200 or 1000 by effort."""
     time_s: float
-    """Seconds from the call after which nothing new is tried, before the race and the confirmation; no limit."""
+    """Seconds from the call, a GPU's calibration left out, after which nothing new is tried; the race and the
+    confirmation follow. No limit."""
     mode: str
     """What the caches hold: ``cold``, ``warm`` or ``rotating``; the problem decides."""
     device: str

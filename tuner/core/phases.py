@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -28,6 +29,10 @@ class Phases:
     def note(self, name: str, began: float, ended: float | None = None) -> None:
         """Note a phase by monotonic seconds; it ends now by default."""
         self._spans.append((name, began, time.monotonic() if ended is None else ended))
+
+    def seconds(self, name: str, since: float = -math.inf) -> float:
+        """Return how long the phases of a name took, from a moment in monotonic seconds on."""
+        return sum(max(0.0, end - max(begin, since)) for one, begin, end in self._spans if one == name)
 
     def spans(self) -> list[tuple[str, float, float]]:
         """Return each phase with the seconds at which it began and ended, from the beginning of the first."""

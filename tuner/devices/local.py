@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -170,11 +169,11 @@ class LocalDevice(Device):
         """
         self._released = True
         self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
-        began = time.monotonic()
-        match self._guard.call(Calibrate(compiled_ceilings(self._pool, self.gpu), short)):
+        with self.phases.phase("calibration"):
+            answer = self._guard.call(Calibrate(compiled_ceilings(self._pool, self.gpu), short))
+        match answer:
             case Calibrated(calibration=calibration, alone=alone):
                 self.calibration = calibration
-                self.phases.note("calibration", began)
             case Failed(error=error) | Unanswered(error=error):
                 raise DeviceError(error)
         self._calibrations.write(self.gpu, calibration, alone=self._alone and alone)

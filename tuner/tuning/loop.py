@@ -157,7 +157,9 @@ class SearchLoop:
         """
         state = self.state
         state.search_began = time.monotonic()
-        self._deadline = (self._counts_from or state.search_began) + self.time_s
+        counts_from = self._counts_from or state.search_began
+        # A calibration is of the GPU, and once for all runs.
+        self._deadline = counts_from + self.time_s + self.device.phases.seconds("calibration", counts_from)
         while not self.stop():
             self._step()
             if time.monotonic() >= self._deadline and state.incumbent is not None:

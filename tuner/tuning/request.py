@@ -26,7 +26,7 @@ class Request:
     first: Sequence[Configuration] = ()
     """What is tried right after the default."""
     began: float | None = None
-    """Monotonic seconds from which its time counts; by default the search's beginning."""
+    """Monotonic seconds from which its time counts, a calibration left out; by default the search's beginning."""
 
 
 @dataclass(frozen=True)

@@ -100,11 +100,10 @@ def _finish_s(request: Request, state: State) -> float:
     """Return what race and confirmation may take, by what the beginning of the run has taken."""
     run, device = state.run, state.device
     races = 1 + warm_matters(request.kernel, run, device, state.roof.speed_of_light_ns)
-    problem_s = sum(end - begin for name, begin, end in device.phases.spans() if name == "problem")
     sizes_s = min(VERIFIED_PROBLEMS * min(device.host_s, SLOW_CASE_S), EDGE_CASES_S)
     if SLOW_CASE_S < device.host_s < CONTENTS_S:  # perhaps there are no smaller sizes for the contents
         sizes_s = max(sizes_s, CONTENTS_S)
-    return races * EFFORTS[run.options.effort].race_s + FRESH_S + problem_s + sizes_s
+    return races * EFFORTS[run.options.effort].race_s + FRESH_S + device.phases.seconds("problem") + sizes_s
 
 
 def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:

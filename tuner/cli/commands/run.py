@@ -52,7 +52,7 @@ class RunArguments(ProblemTexts):
         "-n", "--trials", type=shared.Count(min=1), help="Configurations to try. [default: 200]"
     )
     time_s: float | None = shared.time(
-        "Search until so long after the start, preparation included; the race and the confirmation follow."
+        "Search until so long after the start, a GPU's calibration left out; the race and the confirmation follow."
     )
     effort: str = shared.shown(
         "--effort",
