@@ -119,7 +119,10 @@ def drawn(count: int, seed: int, dtypes: Sequence[str]) -> list[Problem]:
     found: dict[Problem, None] = {}
     while len(found) < count:
         dtype, layout = draw.choice(dtypes), draw.choice(LAYOUTS)
-        sizes = {name: min(LONGEST, int(math.exp(draw.uniform(math.log(16), math.log(LONGEST + 1))))) for name in "mnk"}
+        sizes = {
+            name: min(LONGEST, int(math.exp(draw.uniform(math.log(16), math.log(LONGEST + 1)))))
+            for name in "mnk"
+        }
         problem = Problem(Shape(**sizes), dtype, layout)
         if len(found) % 3 != 2:
             whole = {name: -(-sizes[name] // VECTOR) * VECTOR for name in problem.rows}
