@@ -10,6 +10,9 @@ With ``--drawn SEED`` the kernels are those of models, at shapes drawn by the se
 copy of the same bytes; the evidence is models.txt and models.json:
 
     scripts/run python scripts/teaching.py --drawn 1 --shapes 8 --kernels transpose,permute,rope
+
+With ``--products`` they are matrix products beside torch's, with epilogues, of 8 bits, in batches and in groups; the
+evidence is products.txt and products.json.
 """
 
 from __future__ import annotations
@@ -27,15 +30,16 @@ from scripts import harness
 from scripts.harness import CommandError, listed, say, today, tune
 from scripts.page_figures import evidence
 from scripts.page_figures.evidence import us
-from scripts.teaching_cases import CASES, Case, drawn_cases
+from scripts.teaching_cases import CASES, Case, drawn_cases, product_cases
 
 HERE = Path(__file__).resolve().parent
 READ_PASS = HERE / "rivals" / "read_pass.cu"
 COPY_PASS = HERE / "rivals" / "copy_pass.cu"
-START_S = 2.5
+START_S = 3.0
 """What a `tune` takes before its first trial, which its time includes."""
 SEARCH_S = 2.5
 """For one problem: some hundred configurations, where one takes less than a millisecond."""
+PRODUCTS = {case.kernel for case in product_cases()}
 
 
 @cache
@@ -55,7 +59,7 @@ def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
     what += [word for problem in case.problems for word in ("--problem", problem)]
     calibrate()
     tune(*what, "--trials", str(case.trials), "--time", str(START_S + SEARCH_S * case.patience))
-    passes = read_passes(case.kernel) or copy_passes(case.kernel)
+    passes = (read_passes(case.kernel) or copy_passes(case.kernel)) if case.passes else []
     against = [word for baseline in (*case.baselines, *passes) for word in ("--against", baseline)]
     modes = [word for mode in case.modes for word in ("--mode", mode)]
     said, _ = tune("bench", *what, *modes, *against, "--rounds", str(rounds), "--json")
@@ -72,12 +76,16 @@ def measure(case: Case, rounds: int, db: Path) -> list[dict[str, Any]]:
 
 
 def read_passes(kernel: str) -> list[str]:
-    """Return launches that only read a kernel's input, each in its own way; the fastest of them counts."""
-    of = {"mean_matvec": ("groups * vectors * length", "y"), "reduce_axis": ("rows * columns", "out")}
-    of |= {"cross_entropy": ("rows * columns", "loss")}
+    """Return launches that only read a kernel's large input, each in its own way; the fastest of them counts."""
+    of = {
+        "mean_matvec": ("x", "groups * vectors * length", "y"),
+        "reduce_axis": ("x", "rows * columns", "out"),
+        "cross_entropy": ("x", "rows * columns", "loss"),
+        "scaled_mm": ("b", "k * n", "c"),
+    }
     if kernel not in of:
         return []
-    count, out = of[kernel]
+    read, count, out = of[kernel]
     vectors = f"{count} * itemsize(input) // 16"
     launches = (
         f"read_tiles<8><<<ceil_div({vectors}, 512 * 8), 512>>>",
@@ -86,7 +94,7 @@ def read_passes(kernel: str) -> list[str]:
         "read_strided<8><<<4 * sm_count, 512>>>",
         "read_ring<6><<<sm_count, 32, 6 * 32768>>>",
     )
-    return [f"{READ_PASS}:{launch}(x, {out}, int64({vectors}))" for launch in launches]
+    return [f"{READ_PASS}:{launch}({read}, {out}, int64({vectors}))" for launch in launches]
 
 
 def copy_passes(kernel: str) -> list[str]:
@@ -136,6 +144,7 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
         "mode": bench["mode"],
         "ours_ns": best["time_ns"],
         "gbytes_per_s": best.get("gbytes_per_s"),
+        "tflops": best.get("tflops") if case.kernel in PRODUCTS else None,
         "configuration": {"variant": best["variant"], **best["parameters"]},
         "noise_floor": bench["noise_floor"],
     }
@@ -153,23 +162,29 @@ def rows(case: Case, problem: str, bench: dict[str, Any]) -> list[dict[str, Any]
 def table(found: list[dict[str, Any]]) -> str:
     """Write the rows for people."""
     where = dict.fromkeys(f"{row['gpu']}, driver {row['driver']}" for row in found)
-    head = ["kernel", "dtype", "problem", "mode", "ours, us", "baseline", "us", "ratio", "verdict"]
+    head = ["kernel", "dtype", "problem", "mode", "ours, us", "TFLOP/s", "baseline", "us", "ratio", "verdict"]
     lines = [
         [
             *(row["kernel"], row["dtype"], " ".join([row["problem"], *row["options"]]), row["mode"]),
-            *(us(row["ours_ns"]), row["rival"], us(row["rival_ns"]), f"{row['ratio']:.3f}", row["verdict"]),
+            *(us(row["ours_ns"]), f"{row['tflops']:.0f}" if row.get("tflops") else "-", row["rival"]),
+            *(us(row["rival_ns"]), f"{row['ratio']:.3f}", row["verdict"]),
         ]
         for row in found
     ]
-    return f"{'; '.join(where)}, {today()}\n\n{evidence.table([head, *lines])}"
+    columns = evidence.without_empty_columns([head, *lines])
+    return f"{'; '.join(where)}, {today()}\n\n{evidence.table(columns)}"
 
 
 def means(found: list[dict[str, Any]]) -> str:
-    """Return the geometric mean over each baseline of each kernel, with the least; warm runs are apart."""
+    """Return the geometric mean over each baseline of each kernel, with the least; warm runs are apart.
+
+    So are a product's options.
+    """
     ratios: dict[tuple[str, ...], list[float]] = {}
     for row in found:
         modes = "warm" if row["mode"] == "warm" else "cold or rotating"
-        ratios.setdefault((row["kernel"], row["rival"], modes), []).append(row["ratio"])
+        kernel = " ".join([row["kernel"], *(row["options"] if row["kernel"] in PRODUCTS else ())])
+        ratios.setdefault((kernel, row["rival"], modes), []).append(row["ratio"])
     lines = [["kernel", "baseline", "mode", "shapes", "mean", "least"]]
     for key, each in ratios.items():
         lines.append([*key, str(len(each)), f"{statistics.geometric_mean(each):.3f}", f"{min(each):.3f}"])
@@ -189,11 +204,14 @@ class Teaching(harness.Study):
     """
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self._given, self.name = given, "teaching" if given.drawn is None else "models"
+        self._given = given
+        self.name = "products" if given.products else "teaching" if given.drawn is None else "models"
         if given.out and given.out.resolve() == given.work.resolve():
             raise CommandError(f"--out and --work are {given.out}: each has a {self.name}.json of its own")
         super().__init__(given.work / f"{self.name}-work.json", given.seconds, rows=[])
-        self._every = CASES if given.drawn is None else drawn_cases(given.drawn, given.shapes)
+        self._every = product_cases() if given.products else CASES
+        if given.drawn is not None:
+            self._every = drawn_cases(given.drawn, given.shapes)
 
     def left(self) -> Iterator[Case]:
         """Yield what is wanted and not measured."""
@@ -212,7 +230,12 @@ class Teaching(harness.Study):
         """Measure a case, and write everything down."""
         rows = measure(case, self._given.rounds, self._given.work / "tuning.db")
         self.keep(rows=[*self.data["rows"], *rows])
-        harness.write(self._given.out, self.name, self.rows(), table(self.rows()))
+        self.write()
+
+    def write(self) -> None:
+        """Write the evidence."""
+        if self.data["rows"]:
+            harness.write(self._given.out, self.name, self.rows(), table(self.rows()))
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what is measured, with the evidence's other rows."""
@@ -233,7 +256,7 @@ def main() -> int:
     """Measure what is left; return 1 if something still is."""
     options = harness.parser(__doc__)
     add = options.add_argument
-    add("--out", type=Path, help="Folder for teaching.txt and teaching.json.")
+    add("--out", type=Path, help="Folder for the evidence, such as teaching.txt and .json.")
     add(
         "--work",
         type=Path,
@@ -241,7 +264,9 @@ def main() -> int:
         help="Folder of what is known: it is not measured again.",
     )
     add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
-    add("--drawn", type=int, metavar="SEED", help="Kernels of models, at shapes drawn by this seed.")
+    which = options.add_mutually_exclusive_group()
+    which.add_argument("--drawn", type=int, metavar="SEED", help="Kernels of models, at shapes drawn by it.")
+    which.add_argument("--products", action="store_true", help="Matrix products beside torch's.")
     add("--shapes", type=int, default=8, help="Of each kernel that are drawn.")
     add("--kernels", type=listed(), default="", help="Only these, with commas between; other rows stay.")
     add("--problems", default="", help="Only these sizes, with semicolons between: n=2**24; others stay.")
@@ -253,8 +278,9 @@ def main() -> int:
         if study.has_time():
             say(f"{case.kernel} {case.dtype} {' '.join(case.options)}: {', '.join(case.problems)}")
             study.attempt(f"{case.kernel} {case.dtype}", partial(study.add, case))
+    study.write()
     print(table(study.rows()))
-    if study.name == "models" and study.data["rows"]:
+    if study.name != "teaching" and study.data["rows"]:
         print(f"\n{means(study.rows())}")
     return int(any(study.left()))
 

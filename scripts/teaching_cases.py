@@ -1,4 +1,4 @@
-"""Problems of the teaching texts' kernels, with their baselines, and shapes of models' kernels, drawn by a seed."""
+"""Problems with their baselines: of the teaching texts, of models at shapes that a seed draws, and products."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain, product, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ class Case:
     """Times the usual length of the search."""
     modes: tuple[str, ...] = ("auto",)
     """In which it is compared: as it was tuned, and others."""
+    passes: bool = True
+    """Whether also with passes that only read or copy its bytes, where there are such."""
 
 
 def powers(*exponents: int) -> tuple[str, ...]:
@@ -185,3 +188,67 @@ def drawn_cases(seed: int, count: int) -> list[Case]:
             how: dict[str, Any] = {"trials": 100, "patience": 2.0, "modes": ("auto", "warm")}
             cases.append(Case(kernel, dtype, (sizes,), ("default", *against), options, **how))
     return cases
+
+
+# -- products
+
+SQUARES = [(size, size, size) for size in (8192, 4096, 2048)]
+FEW_ROWS = [(m, 8192, 8192) for m in (16, 64, 256)]
+OF_LINEAR = [SQUARES[0], FEW_ROWS[0], *SQUARES[1:]]
+OF_8_BITS = [SQUARES[0], FEW_ROWS[0], SQUARES[1], FEW_ROWS[1], (4096, 7168, 16384), FEW_ROWS[2]]
+OPS = {
+    "x + bias": ("torch",),
+    "gelu(x + bias)": ("linear_gelu_eager", "linear_gelu_compiled"),
+    "gelu_tanh(x + bias)": ("linear_gelu_tanh_eager", "linear_gelu_tanh_compiled", "addmm_activation"),
+}
+"""What torch has of each expression: the kernel's own baseline, or functions in :data:`MODELS`."""
+SCALES = [
+    ("tensor", "promoted"),
+    ("tensor", "fast"),
+    ("rows", "promoted"),
+    ("rows", "fast"),
+    ("blocks", "promoted"),
+]
+BATCHES = [
+    ("nn", (64, 512, 512, 512)),
+    ("nn", (256, 128, 128, 64)),
+    ("nt", (32, 2048, 2048, 128)),
+    ("nn", (32, 2048, 128, 2048)),
+    ("nn", (64, 1024, 1024, 1024)),
+]
+GROUPS = [(8, 8192, 4096, 4096), (8, 128, 4096, 4096), (128, 65536, 1536, 2048)]
+"""Groups, rows of all of them, n and k. ``search_spaces/grouped.py`` draws where groups end."""
+
+
+def product_case(
+    kernel: str, sizes: tuple[int, ...], options: tuple[str, ...], against: tuple[str, ...] = ("torch",)
+) -> Case:
+    """Return a product: its sizes end with m, n and k."""
+    names = ({"bmm": "batch", "grouped": "groups"}.get(kernel, ""), "m", "n", "k")[-len(sizes) :]
+    return Case(
+        kernel,
+        "float8_e4m3fn" if kernel == "scaled_mm" else "bfloat16",
+        (",".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True)),),
+        tuple(name if name == "torch" else f"{MODELS}:{name}" for name in against),
+        options,
+        patience=2.2,
+        modes=("auto", "warm"),
+        passes=kernel == "scaled_mm" and sizes[0] <= 64,
+    )
+
+
+def product_cases() -> list[Case]:
+    """Return products of all kernels in turn, so that a run that is cut short has some of each."""
+    each = [
+        [
+            product_case("linear", sizes, ("layout=nt", f"op={op}"), against)
+            for sizes, (op, against) in product(OF_LINEAR, OPS.items())
+        ],
+        [
+            product_case("scaled_mm", sizes, (f"scales={scales}", f"accumulation={how}"))
+            for sizes, (scales, how) in product(OF_8_BITS, SCALES)
+        ],
+        [product_case("bmm", sizes, (f"layout={layout}",)) for layout, sizes in BATCHES],
+        [product_case("grouped", sizes, ("layout=nt",), ("grouped_eager",)) for sizes in GROUPS],
+    ]
+    return [case for case in chain.from_iterable(zip_longest(*each)) if case]

@@ -120,6 +120,23 @@ def rms_norm_quantised_blocks(x: Any, weight: Any) -> Any:
     return shares[: len(x)].to(torch.float8_e4m3fn), scale
 
 
+def linear_gelu(a: Any, b: Any, bias: Any) -> Any:
+    return torch.nn.functional.gelu(torch.nn.functional.linear(a, b.t(), bias))
+
+
+def linear_gelu_tanh(a: Any, b: Any, bias: Any) -> Any:
+    return torch.nn.functional.gelu(torch.nn.functional.linear(a, b.t(), bias), approximate="tanh")
+
+
+def addmm_activation(a: Any, b: Any, bias: Any) -> Any:
+    """Return the gelu by tanh, which cuBLASLt computes in the product's own launch."""
+    return torch._addmm_activation(bias, a, b, use_gelu=True)
+
+
+def grouped(a: Any, b: Any, ends: Any) -> Any:
+    return torch._grouped_mm(a, b.transpose(1, 2), offs=ends)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "transpose": transpose,
     **{f"permute_{axes}": permuted(axes) for axes in ("bac", "acb", "bca", "cab", "cba", "abc")},
@@ -142,6 +159,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             silu_mul_quantised,
             rms_norm_quantised,
             rms_norm_quantised_blocks,
+            linear_gelu,
+            linear_gelu_tanh,
+            grouped,
         )
     },
     "quantise_rows": quantised(0),
