@@ -13,9 +13,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-import random
 import statistics
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import torch
 
 from scripts import harness
 from scripts.harness import ROOT
+from scripts.measuring.graphs import Call, by_rounds, graph_of
 from scripts.page_figures import evidence
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.default import default_configuration
@@ -36,8 +35,7 @@ from tuner.kernel.spec import KernelSpec
 cupy: Any = importlib.import_module("cupy")
 JUDGED = ROOT / "tests" / "gpu" / "judged"
 TASK = read_kernel(JUDGED / "task.toml")
-COPIES, MORE, ROUNDS, TIED = 40, 3, 60, 0.01
-Call = Callable[[Any, Any], object]
+COPIES, MORE, TIED = 40, 3, 0.01
 
 
 def compiled(kernel: KernelSpec) -> Call:
@@ -67,31 +65,14 @@ def call_of(file: Path) -> Call:
     return candidate if takes == 2 else lambda x, _: candidate(x)
 
 
-def graph_of(call: Call, pairs: Sequence[tuple[Any, Any]]) -> Any:
-    """Return a graph of its calls on pairs of arrays."""
-    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream), cupy.cuda.ExternalStream(stream.cuda_stream):
-        for _ in range(3):
-            call(*pairs[0])
-        torch.cuda.synchronize()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="relaxed"):
-            for pair in pairs:
-                call(*pair)
-    return graph
+def on_cupys_stream(call: Call) -> Call:
+    """Return what calls it with torch's current stream as CuPy's."""
 
+    def calling(*arrays: Any) -> object:
+        with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
+            return call(*arrays)
 
-def medians(graphs: Sequence[Any]) -> list[float]:
-    """Return milliseconds of each graph."""
-    times: list[list[float]] = [[] for _ in graphs]
-    for _ in range(ROUNDS):
-        for place in random.sample(range(len(graphs)), len(graphs)):
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            graphs[place].replay()
-            end.record()
-            end.synchronize()
-            times[place].append(begin.elapsed_time(end))
-    return [statistics.median(each) for each in times]
+    return calling
 
 
 def verdict(speedup: float) -> str:
@@ -110,10 +91,12 @@ def main() -> int:
     size = TASK.problem().sizes["n"]
     pairs = [tuple(torch.randn(size, device="cuda") for _ in range(2)) for _ in range(COPIES)]
     calls = {"the default": compiled(TASK), **{name: call_of(JUDGED / name) for name in said}}
+    graphed = [on_cupys_stream(call) for call in calls.values()]
     rows = []
     for mode, used in (("rotating", pairs), ("warm", pairs[:1] * COPIES)):
         lengths = (used, (1 + MORE) * used)
-        took = medians([graph_of(call, pairs) for pairs in lengths for call in calls.values()])
+        graphs = [graph_of(call, pairs) for pairs in lengths for call in graphed]
+        took = [statistics.median(each) for each in by_rounds(graphs)]
         base, *times = (long - short for short, long in zip(took, took[len(calls) :], strict=False))
         for name, time in zip(said, times, strict=True):
             by_hand, judged = base / time, said[name][mode]
