@@ -142,3 +142,11 @@ def test_a_baseline_that_fails_costs_a_product_no_other(
     table, means = (tmp_path / "products.txt").read_text(), capsys.readouterr().out
     assert "| ours, us | TFLOP/s |" in table and "| 5.00 | 400 | torch | 6.00 | 1.200 |" in table
     assert "| scaled_mm scales=blocks accumulation=promoted | torch | warm | 6 | 1.200 | 1.200 |" in means
+    # What one GPU has measured joins what is there of another, and nothing is measured.
+    others = [{**row, "kernel": "bmm"} for row in found[:1]]
+    (tmp_path / "products.json").write_text(json.dumps(others))
+    monkeypatch.setattr(sys, "argv", ["teaching.py", *words, "--seconds", "1e-9"])
+    monkeypatch.setattr(teaching, "tune", None)
+    teaching.main()
+    joined = json.loads((tmp_path / "products.json").read_text())
+    assert [row for row in joined if row not in others] == found and len(joined) == len(found) + 1
