@@ -23,7 +23,7 @@ from tuner.runtime.dtypes import ITEMSIZE
 GEMM = load_kernel("gemm")
 DTYPES = ("float16", "bfloat16", "float32")
 LAYOUTS = ("nn", "nt", "tn", "tt")
-ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded", "small_k")
+ELSEWHERE = ("wgmma", "gemv", "mma_sync_padded", "mma_sync_cluster_k", "small_k")
 EVERYWHERE = [name for name in GEMM.variants if not name.startswith(ELSEWHERE)]
 """Variants of every architecture and size. The others have tests of their own, as in test_wgmma.py and test_gemv.py."""
 
@@ -141,7 +141,9 @@ def test_every_variant_leaves_a_space_worth_searching() -> None:
         assert default == Configuration.of(variant, GEMM.variants[variant].defaults)
     counts = dict.fromkeys(GEMM.variants, 0) | {variant.name: len(variant) for variant in space.variants}
     few = [
-        name for name in counts if name.startswith(("wgmma_skinny_m", "gemv", "small_k")) or "padded" in name
+        name
+        for name in counts
+        if name.startswith(("wgmma_skinny_m", "gemv", "small_k", "mma_sync_cluster_k")) or "padded" in name
     ]
     assert all(100 <= count <= 150_000 for name, count in counts.items() if name not in few), counts
     assert not any(counts[name] for name in few)  # 4096 is not few, and rows begin at multiples of 16 bytes

@@ -122,6 +122,18 @@ OTHERS: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         (35, 69, 40),
         {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2},
     ),
+    "mma_sync_cluster_k": (
+        "bfloat16",
+        "tn",
+        (35, 69, 141),
+        {"block_m": 32, "warps_m": 1, "vector_width": 1, "cluster_k": 2},
+    ),
+    "mma_sync_cluster_k, float32": (
+        "float16",
+        "nt",
+        (35, 69, 141),
+        {"block_m": 32, "warps_m": 1, "vector_width": 1, "cluster_k": 2},
+    ),
     "gemv_dots_swap_ab": ("float32", "nn", (40, 3, 72), {"block_n": 3, "vector_width": 4}),
 }
 
@@ -131,7 +143,10 @@ OTHERS: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
 def test_every_element_is_finished_once(variant: str, tmp_path: Path) -> None:
     dtype, layout, sizes, values = OTHERS[variant]
     variant, _, output = variant.partition(", ")
-    of, gpu = problem(*sizes, layout, dtype, output=output or "input"), ARCHITECTURES[80]
+    of, gpu = (
+        problem(*sizes, layout, dtype, output=output or "input"),
+        ARCHITECTURES[80 if "cluster" not in variant else 90],
+    )
     configuration = Configuration.of(variant, {**LINEAR.variants[variant].defaults, **values})
     assert not (reason := invalid_reason(LINEAR, of, gpu, configuration)), reason
     host = HostConfiguration(LINEAR, of, gpu, configuration, tmp_path)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.on_host import HostConfiguration
+from tests.templates.sources import ptx, widest_load
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem
 from tuner.inspect.emulator.building import COMPILER
@@ -43,6 +44,7 @@ WIDE = {"block_m": 64, "block_n": 128, "block_k": 64, "warps_m": 1, "warps_n": 2
 FLAT = {"block_m": 16, "block_n": 32, "block_k": 64, "warps_m": 1, "warps_n": 2, "stages": 4}
 TALL = {"block_m": 256, "block_n": 32, "block_k": 32, "warps_m": 2, "warps_n": 1, "stages": 2}
 SQUARE = SMALL | {"block_m": 64}
+DEEP = SMALL | {"block_k": 128, "warps_n": 2}
 PAIRS, SINGLY = {"vector_width": 2}, {"vector_width": 1}
 CASES = [
     # Rows of whole chunks of 16 bytes: of A, B and C, or of all but C.
@@ -74,6 +76,12 @@ CASES = [
     ("mma_sync_split_k", "float16", "nt", 75, SMALL | {"split_k": 2}, [(40, 72, 104)]),
     ("mma_sync_split_k", "float16", "tn", 80, SMALL | {"split_k": 3}, [(40, 72, 199)]),
     ("mma_sync_split_k", "bfloat16", "tt", 80, SMALL | PAIRS | {"split_k": 2}, [(42, 71, 102)]),
+    ("mma_sync_cluster_k", "bfloat16", "nt", 90, SMALL | {"cluster_k": 4}, [(40, 72, 200), (33, 65, 40)]),
+    ("mma_sync_cluster_k", "float16", "tn", 90, DEEP | PAIRS | {"cluster_k": 2}, [(42, 72, 201), (2, 2, 33)]),
+    ("mma_sync_cluster_k", "bfloat16", "nn", 90, DEEP | SINGLY | {"cluster_k": 8}, [(33, 67, 533), (3, 5, 37)]),
+    ("mma_sync_cluster_k", "float16", "nt", 90, SMALL | SINGLY | {"cluster_k": 4}, [(31, 63, 205), (40, 72, 104)]),
+    ("mma_sync_cluster_k", "bfloat16", "tn", 90, FLAT | SINGLY | {"cluster_k": 2, "stages": 2}, [(17, 31, 129)]),
+    ("mma_sync_cluster_k", "float16", "tt", 90, DEEP | SINGLY | {"cluster_k": 4}, [(33, 63, 517), (1, 1, 35)]),
 ]  # fmt: skip
 
 
@@ -103,6 +111,22 @@ def test_right_on_the_host(
         bound = rounding * np.abs(a @ b) + 2.0**-23 * k * (np.abs(a) @ np.abs(b)) + 1e-6
         off = np.abs(memory["c"].numbers.reshape(m, n) - a @ b)
         assert (off <= bound).all(), (m, n, k, float(off.max()))
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs g++")
+def test_parts_of_k_are_added_in_the_same_order_whichever_comes_first(tmp_path: Path) -> None:
+    of = problem("bfloat16", "nn", 33, 35, 257)
+    chosen = configuration("mma_sync_cluster_k", of, 90, **SMALL | SINGLY, cluster_k=8)
+    host = HostConfiguration(GEMM, of, ARCHITECTURES[90], chosen, tmp_path)
+    memory = {name: HostArray(size, "bfloat16", 16) for name, size in [("a", 33 * 257), ("b", 257 * 35)]}
+    for x in memory.values():
+        x.fill(np.random.default_rng(1).standard_normal(len(x.elements)))
+    results = []
+    for seed in range(3):
+        memory["c"] = HostArray(33 * 35, "bfloat16", 16)
+        host.run(of.sizes, memory, Schedule(seed, shuffled=True))
+        results.append(memory["c"].elements.copy())
+    assert np.array_equal(results[0], results[1]) and np.array_equal(results[0], results[2])
 
 
 # -- what compiles
@@ -136,3 +160,21 @@ def test_no_spills_at_the_tiles_that_count(cc: int) -> None:
         resources = compile_source(source, entry, device.arch).resources
         allowed = 32 if cc == 75 else 0  # NVRTC 13.0 spills 24 bytes there, 13.5 none
         assert max(resources.spill_bytes, resources.stack_bytes) <= allowed, (tile, of)
+
+
+@pytest.mark.parametrize("vector_width", [8, 2, 1])
+@pytest.mark.parametrize("cc", [90, 120])
+def test_odd_rows_come_by_16_bytes_after_the_wait_for_the_launch_before(vector_width: int, cc: int) -> None:
+    of = problem("bfloat16", "tt", 64, 64, 4096)
+    shape = {"block_m": 32, "block_n": 32, "block_k": 128, "cluster_k": 8, "vector_width": vector_width}
+    chosen = configuration("mma_sync_cluster_k", of, cc, **shape)
+    ((source, entry),) = render(GEMM, of, ARCHITECTURES[cc], chosen)
+    result = compile_source(source, entry, ARCHITECTURES[cc].arch)
+    assert "warning" not in result.log, result.log
+    assert result.resources.spill_bytes == 0
+    before, wait, behind = ptx(source, entry, cc).partition("griddepcontrol.wait")
+    assert wait and "ld.global" not in before and "cp.async" not in before and "ld.global.nc" not in behind
+    if vector_width == 1:
+        assert widest_load(behind) == 16 and "cp.async" not in behind
+    else:
+        assert "cp.async" in behind and "ld.global" not in behind

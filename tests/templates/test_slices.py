@@ -123,6 +123,10 @@ OTHERS: dict[str, Case] = {
         "gemm", "mma_sync_padded", {"layout": "nn", "input": "float16"}, (35, 69, 37),
         {"block_m": 64, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2},
     ),
+    "tensor cores, a cluster": (
+        "gemm", "mma_sync_cluster_k", {"layout": "nn", "input": "float16"}, (35, 69, 137),
+        {"block_m": 32, "block_n": 64, "warps_m": 1, "vector_width": 1},
+    ),
     "tensor cores, a batch": (
         "baddbmm", "mma_sync", {"layout": "tn", "input": "float16", "op": "x + bias"}, (3, 40, 72, 40),
         {"block_m": 32, "block_n": 64, "block_k": 32},

@@ -274,6 +274,11 @@ template <int BLOCKS>
 void store_in_block(float* place, unsigned int block, float what) {
     store_in_block(place, blockIdx.x / BLOCKS * BLOCKS + block, what);
 }
+template <int BLOCKS>
+void send_pair(float* place, unsigned int block, float first, float second, const void* barrier) {
+    store_in_block(place, blockIdx.x / BLOCKS * BLOCKS + block, first, barrier);
+    store_in_block(place + 1, blockIdx.x / BLOCKS * BLOCKS + block, second, barrier);
+}
 inline float exp2_normal(float a) {
     const float power = std::exp2(a);
     return power < 0x1p-126f ? 0.0f : power;
