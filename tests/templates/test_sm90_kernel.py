@@ -43,18 +43,6 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         "wgmma", "nn", LONG,
         {**SERIAL, **DIVIDED, "block_m": 64, "block_n": 320, "stages": 3, "consumers": 1, "raster": "hilbert"},
     ),
-    "sharing columns": (
-        "wgmma", "nn", LONG,
-        {**SERIAL, "schedule": "cooperative_n", "block_m": 192, "block_n": 256, "stages": 3, "mma_inflight": 1},
-    ),
-    "sharing columns, overlapped": (
-        "wgmma", "tt", LONG,
-        {**OVERLAPPED, "schedule": "cooperative_n", "block_m": 192, "block_n": 128, "stages": 4, "cluster_m": 2},
-    ),
-    "sharing columns, swapped": (
-        "wgmma", "nt", (336, 1352, 264),
-        {**SERIAL, "schedule": "cooperative_n", "swap_ab": True, "block_m": 128, "block_n": 320, "stages": 3},
-    ),
     "taking turns": ("wgmma", "tn", LONG, {**TURNS, **DIVIDED}),
     "taking turns, one in flight": (
         "wgmma", "nt", SHORT, {**TURNS, "block_m": 64, "block_n": 144, "mma_inflight": 1, "gpc_locality": True},
@@ -70,10 +58,6 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
     "odd columns, swapped": (
         "wgmma_padded", "tt", ODD,
         {**OVERLAPPED, **DIVIDED, **SWAPPED, "block_m": 176, "stages": 4, "c_vector_width": 1},
-    ),
-    "odd columns, shared": (
-        "wgmma_padded", "nt", ODD,
-        {**SERIAL, "schedule": "cooperative_n", "swap_ab": True, "block_m": 128, "block_n": 192, "stages": 4},
     ),
     "even columns": (
         "wgmma_padded", "nt", EVEN,
