@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import heapq
 import multiprocessing
 import os
 import sys
@@ -70,20 +71,28 @@ class Job:
     """Of the command line."""
 
 
-class Ready:
-    """Compiles at once: counts alone decide what may be chosen when."""
+class Compiling:
+    """A device whose compilers take so many seconds each, by a clock of its own."""
 
-    def __init__(self, compilers: int) -> None:
+    def __init__(self, compilers: int, compile_s: float) -> None:
         self.compilers, self.lookahead = compilers, compilers + 8
+        self.now_s, self._compile_s = 0.0, compile_s
+        self._free = [0.0] * compilers
+        self._ends: dict[Configuration, float] = {}
 
     def compile(self, configuration: Configuration) -> None:
-        pass
+        self._ends[configuration] = max(self.now_s, self._free[0]) + self._compile_s
+        heapq.heapreplace(self._free, self._ends[configuration])
 
-    def compiled(self, configuration: Configuration) -> Compilation:  # noqa: ARG002
-        return Compilation(Status.OK)
+    def compiled(self, configuration: Configuration) -> Compilation | None:
+        return Compilation(Status.OK) if self._ends[configuration] <= self.now_s else None
 
     def forget(self, configuration: Configuration) -> None:
         pass
+
+    def wait(self) -> None:
+        """Let the next compilation end."""
+        self.now_s = min(end for end in self._ends.values() if end > self.now_s)
 
 
 LESSON_SEEDS = 5
@@ -173,7 +182,8 @@ class Replay:
 
     def from_shortlist(self) -> None:
         """Choose from a shortlist that compilers fill, and tell results late."""
-        given, search, device = self.job.given, self.search, Ready(self.job.given.compilers)
+        given, search = self.job.given, self.search
+        device = Compiling(given.compilers, given.seconds[0])
         assert isinstance(search.sampler, Nominating)
         shortlist = Shortlist(search.sampler, device, lambda: device.lookahead)  # type: ignore[arg-type]
         under_way: deque[tuple[Configuration, float | None]] = deque()
@@ -183,12 +193,15 @@ class Replay:
                 configuration = search.ask()
             else:
                 shortlist.fill(given.trials - number)
+                while not (shortlist.empty or shortlist.ready()):
+                    device.wait()
                 configuration = None if shortlist.empty else search.ask(shortlist.choose())
             if configuration is None or self.done:
                 break
             under_way.append((configuration, self.measure(configuration)))
             while len(under_way) >= shortlist.depth:
                 search.tell(*under_way.popleft())
+                device.now_s += given.seconds[1]
                 shortlist.told(*given.seconds)
         self.spent_s = time.process_time() - began
 

@@ -22,10 +22,9 @@ from tuner.report.summary import summary
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.study import Search
 from tuner.tuning import loop
-from tuner.tuning import shortlist as module
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.shortlist import FURTHER, MOST, RESERVE, SPARE, TOGETHER, Shortlist
+from tuner.tuning.shortlist import MOST, RESERVE, TOGETHER, Shortlist
 from tuner.tuning.state import Result
 
 
@@ -70,8 +69,7 @@ def test_how_many_are_nominated_follows_from_what_trials_take(
         shortlist.told(compile_s, measure_s)
         shortlist.fill(10_000)
         assert shortlist.rate == pytest.approx(rate)
-        behind = compile_s > 0.0 and rate < SPARE and told == RESERVE  # then it is known
-        room = compilers + RESERVE + told * rate + behind * FURTHER * compilers + 1e-9
+        room = compilers + RESERVE + told * rate + 1e-9
         assert room - TOGETHER < device.begun <= room
     assert min(at_once) >= TOGETHER  # four take the head hardly longer than one
 
@@ -83,8 +81,8 @@ def test_what_is_not_in_the_cache_takes_the_compilers_time_although_most_is() ->
     assert 1.0 < shortlist.rate < 2.0  # by the median it would be 2.5
 
 
-def test_a_choice_waits_for_the_oldest_nominees_alone() -> None:
-    """With many compilers none was ever so old that it had to be compiled, and each choice waited for all of them."""
+def test_a_choice_waits_for_no_nominee_while_others_are_compiled() -> None:
+    """One slow compilation held up the GPU for up to 2 s."""
 
     class Half(Counter):
         def __init__(self) -> None:
@@ -93,7 +91,7 @@ def test_a_choice_waits_for_the_oldest_nominees_alone() -> None:
 
         def compile(self, configuration: Configuration) -> None:
             super().compile(configuration)
-            self.done[configuration] = Compilation(Status.OK) if self.begun <= 100 else None
+            self.done[configuration] = Compilation(Status.OK) if self.begun % 4 == 0 else None
 
         def compiled(self, configuration: Configuration) -> Compilation | None:
             return self.done[configuration]
@@ -109,29 +107,17 @@ def test_a_choice_waits_for_the_oldest_nominees_alone() -> None:
         shortlist.fill(10_000)
         assert shortlist.ready()
         search.tell(search.ask(shortlist.choose()) or search.space.default, 1e5 + told)
-    assert device.begun > 100
+    assert device.begun > 80
 
 
 def test_nothing_is_nominated_that_cannot_be_chosen_any_more() -> None:
     device = Counter(16)
     shortlist = Shortlist(GPEISampler(single(6, 5), 1), device, lambda: 40)  # type: ignore[arg-type]
     shortlist.fill(5)
-    assert device.begun == 5
+    assert device.begun == 5 + 2 * TOGETHER  # some may take long to compile
 
 
 # -- the session's part
-
-
-@pytest.mark.parametrize("measure_s", [0.01, 0.25, 4.0])
-def test_the_order_in_which_things_end_does_not_matter(
-    database: Database, kernel: KernelSpec, measure_s: float
-) -> None:
-    runs = []
-    for shuffle in range(3):
-        device = CompilingDevice(shuffle=shuffle, answer=smooth, measure_s=measure_s)
-        run(kernel, database, device, sampler="gp-ei", seed=5, trials=20)
-        runs.append((device.submitted, device.begun, device.forgotten))
-    assert runs[0] == runs[1] == runs[2]
 
 
 def test_only_what_is_tried_or_cannot_be_is_a_trial(database: Database, kernel: KernelSpec) -> None:
@@ -170,22 +156,12 @@ def test_choosing_late_takes_fewer_trials_than_the_order_asked(
     assert chosen < in_order
 
 
-def test_without_compilers_to_spare_nothing_is_passed_over_and_all_of_them_have_work(
+def test_without_compilers_to_spare_hardly_anything_is_passed_over(
     database: Database, kernel: KernelSpec
 ) -> None:
-    class Slow(CompilingDevice):
-        ahead = 0
-
-        def compile(self, configuration: Configuration) -> None:
-            super().compile(configuration)
-            if len(self.submitted) > 30:  # until eight have been told it is not known
-                answered = len(self.submitted) - len(self.waiting)
-                self.ahead = max(self.ahead, len(self.begun) - answered)
-
-    device = Slow(compilers=16, answer=smooth, measure_s=0.01)
+    device = CompilingDevice(compilers=16, answer=smooth, measure_s=0.01)
     result = run(kernel, database, device, sampler="gp-ei", trials=80)
-    assert set(device.begun) <= set(device.submitted)
-    assert device.ahead > 2 * 16  # one that takes long, and holds up all others, leaves them enough to do
+    assert len(device.begun) < 80 + 2 * TOGETHER  # the default is not nominated
     assert "candidates" not in summary(result, Path("t.db"), full=True)
 
 
@@ -282,11 +258,7 @@ def test_interrupted_before_the_default_ended(database: Database, kernel: Kernel
     assert result.state.default is not None
 
 
-def test_a_compilation_that_hangs_is_passed_over(
-    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "PATIENCE_S", 0.0)
-
+def test_a_compilation_that_hangs_is_passed_over(database: Database, kernel: KernelSpec) -> None:
     class Stuck(CompilingDevice):
         stuck: Configuration | None = None
 
@@ -314,20 +286,6 @@ def test_a_compilation_that_ends_between_two_probes_does_not_end_the_run(
     monkeypatch.setattr(Shortlist, "ready", lambda self: ready(self) and draw.random() < 0.5)
     result = run(kernel, database, CompilingDevice(), sampler="gp-ei", trials=40)
     assert len(result.state.trials) == 40
-
-
-def test_a_compilation_that_ends_between_two_probes_does_not_change_the_choice(
-    database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is told before a choice must not depend on which of two looks runs it held up."""
-    ready, runs = Shortlist.ready, []
-    for seed in range(4):
-        draw = random.Random(seed)
-        monkeypatch.setattr(Shortlist, "ready", lambda self, draw=draw: ready(self) and draw.random() < 0.5)
-        device = CompilingDevice(answer=smooth, measure_s=4.0)
-        run(kernel, database, device, sampler="gp-ei", seed=5, trials=20)
-        runs.append((device.submitted, device.begun, device.forgotten))
-    assert runs[0] == runs[1] == runs[2] == runs[3]
 
 
 def test_time_that_ends_while_others_are_nominated_ends_the_run(

@@ -91,9 +91,7 @@ class SearchLoop:
         self._untold: deque[_Begun] = deque()
         """All that were begun and not told yet, in the order asked."""
         self._waiting = False
-        """Whether the next trial has to wait until the nominees that it is chosen from are compiled.
-
-        Meanwhile the study is told no result: the choice must not depend on how long compiling takes."""
+        """Whether the next trial has to wait until nominees are compiled."""
         self._opening = True
         """Whether the default and the initial configurations are still to be tried."""
         self._begun = 0
@@ -184,8 +182,8 @@ class SearchLoop:
         """Take each trial one step further: it is asked for, released, submitted, collected, recorded, and told.
 
         Trials are told one by one in the order asked, whatever the order of the answers, and each makes room for the
-        next, so that a seed gives the same run. Answers and the attempts that follow from them share a transaction:
-        the disk is waited for once.
+        next, so that a seed gives the same run where nothing is compiled. Answers and the attempts that follow from
+        them share a transaction: the disk is waited for once.
         """
         pending = {one.number: one for one in self._pending}
         collected = self.device.collect(POLL_S) if pending or self._waiting else []
@@ -195,7 +193,7 @@ class SearchLoop:
                 pending[trial.number].trial = trial
                 self._check_drift(trial)
             self._ask()
-            while self._untold and not self._waiting and (told := self._untold[0].trial):
+            while self._untold and (told := self._untold[0].trial):
                 if not self._untold.popleft().again:
                     self._tell(told)
                 self._ask()
