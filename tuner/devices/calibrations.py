@@ -20,7 +20,7 @@ SHORT_NS = 50_000.0
 than half of the least noise floor."""
 CEILING = "copy_sweep"
 """One of the kernels that measure ceilings."""
-VERSION = 3
+VERSION = 4
 """Of how calibrations are taken."""
 BESIDE_OTHERS_S = 900.0
 """How long a calibration is valid that was taken while other processes had a context on the GPU: what these did to the

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import combinations
 
 import numpy as np
 
@@ -37,8 +38,9 @@ LEAST_NS = 2e3
 """What it takes, roughly: so many calls share a pair of events that these cost it a few hundredths of a microsecond."""
 MATRIX_ROUNDS = 320
 """Some 200 us on an H200."""
-PAIRS, FEWEST_PAIRS = 12, 4
-"""Comparisons of a kernel with itself, of each kind; so few where all say that the noise is below the least."""
+LOADS = 8
+"""Of one kernel, each compared with each: their 28 ratios say nearly as much of the noise as 12 comparisons of two, in
+a third of the time."""
 ROUNDS, SAMPLES = 24, 4
 """Of a comparison; fewer than the end of a race has, so that the floor errs to the careful side."""
 LEAST_NOISE = 0.002
@@ -50,7 +52,7 @@ SETTING_SHARE = 0.97
 
 
 class Calibrator:
-    """Takes the measurements; about five seconds on an H200.
+    """Takes the measurements; some seconds.
 
     Args:
         gpu: its limits.
@@ -88,8 +90,8 @@ class Calibrator:
                 "nothing": self._time(large, Fixed(self._helpers.kernel("nothing", 1, 32, []))),
             }
             clock = self._clock(large, vector)
-            noise = self._noise(large, self._copy, heavy=False, least=LEAST_NOISE)
-            noise += self._noise(large, self._matrix, heavy=True, least=LEAST_NOISE)
+            noise = self._noise(large, self._copy, heavy=False)
+            noise += self._noise(large, self._matrix, heavy=True)
             short_noise_ns, launch_ns = {}, {}
             for mode in Mode if short else ():
                 with closing(self._session(SHORT_FLOATS, mode)) as session:
@@ -209,28 +211,15 @@ class Calibrator:
         build: Callable[[ProblemSession, Helpers], Timed],
         *,
         heavy: bool,
-        least: float = 0.0,
     ) -> list[float]:
-        """Compare a kernel with itself, loaded twice, again and again: how far from 1 each ratio is.
-
-        Less often where all are within half of ``least``: were one in twenty beyond 1.5 times that, eight comparisons
-        in a row would be so with less than 1 %.
-        """
+        """Compare a kernel, loaded several times, with itself: how far from 1 each ratio is."""
         session = _as_heavy(session) if heavy else session
-        deviations: list[float] = []
-        for number in range(PAIRS):
-            if least and number == FEWEST_PAIRS and max(deviations) < least / 2:
-                break
-            loads = [self._ceilings.again() for _ in range(2)]
-            try:
-                contestants = [TimedContestant(build(session, load), 2e5) for load in loads]
-                rounds = InterleavedTiming(session).run(contestants, ROUNDS, SAMPLES, number).rounds
-            finally:
-                for load in loads:
-                    load.close()
-            a, b = ([statistics.median(groups[i]) for groups in rounds] for i in range(2))
-            deviations.append(abs(paired_ratio(a, b).median - 1.0))
-        return deviations
+        with ExitStack() as loaded:
+            loads = [loaded.enter_context(closing(self._ceilings.again())) for _ in range(LOADS)]
+            contestants = [TimedContestant(build(session, load), 2e5) for load in loads]
+            rounds = InterleavedTiming(session).run(contestants, ROUNDS, SAMPLES, 0).rounds
+        times = [[statistics.median(groups[i]) for groups in rounds] for i in range(LOADS)]
+        return [abs(paired_ratio(a, b).median - 1.0) for a, b in combinations(times, 2)]
 
     def _clock_note(self, clock_hz: float) -> tuple[str, ...]:
         if not clock_hz or not self._gpu.clock_hz or clock_hz > SETTING_SHARE * self._gpu.clock_hz:
