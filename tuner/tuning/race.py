@@ -147,8 +147,6 @@ class FinalRace:
             self.reject(trial, reason, status)
 
         finish: Finish | None = None
-        if not self.device.recorded:
-            self.device.expect_confirmation()
         warm_ns = self._time_warm(trials) if self.warm else {}
         for _ in range(MAX_CONFIRMATIONS):
             contestants = self.contestants(trials, {trial.number for trial, _ in rejected}, warm_ns)

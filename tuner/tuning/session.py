@@ -67,6 +67,8 @@ def tune(
     try:
         observer.phase(SEARCHING, state.expected)
         observer.step(state, len(state.trials))
+        if finish:
+            device.expect_confirmation()
         with device.phases.phase("search"):
             loop.search()
         observer.phase(SEARCHED)
