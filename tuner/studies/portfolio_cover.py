@@ -89,13 +89,12 @@ class Cover:
     def __init__(self, races: Races, candidates: CandidateChoice, kinds: Sequence[Problem]) -> None:
         self._races, self._candidates, self._kinds = races, candidates, kinds
         self._sources: dict[tuple[str, Configuration], frozenset[str]] = {}
-        self._base = {
-            name
-            for kind in kinds
-            for problem, configuration in default_configurations(candidates.kernel, kind, candidates.gpu)
-            for name in self._rendered(problem, configuration)
-        }
-        """The cubins of the defaults that a bundle has anyway."""
+        self._bundled = [
+            one for kind in kinds for one in default_configurations(candidates.kernel, kind, candidates.gpu)
+        ]
+        """The defaults that a bundle has anyway, each with a problem."""
+        self._base = {name for one in self._bundled for name in self._rendered(*one)}
+        """Their cubins."""
 
     def choose(self, bound: float, most_cubins: int, margin: float | None) -> list[list[Configuration]]:
         """Return what to keep of each computation.
@@ -114,7 +113,7 @@ class Cover:
                 pool = [one for one in pool if not self._missing_of(kind, one)] or pool
             pools.append(pool)
             tables.append(self._table(kind, pool, margin or 0.0))
-            given.append({pool.index(one) for one in defaults if one in pool})
+            given.append({pool.index(one) for _, one in self._bundled if one in pool})
 
         def cubins(table: int, column: int) -> Set[str]:
             return self._base | self._cubins(self._kinds[table], pools[table][column])
