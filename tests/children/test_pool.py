@@ -20,7 +20,7 @@ from tests.faults.processes import gone
 from tests.fork_server import NO_FORK
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.limits import LEAST_BYTES, Slots, memory_limit
+from tuner.children.limits import LEAST_BYTES, NICE, Slots, memory_limit
 from tuner.core import printed
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
@@ -67,6 +67,14 @@ def test_good_source(tmp_path: Path, pool: CompilePool) -> None:
     assert found.cubins[0].startswith(b"\x7fELF")
     assert found.resources[0].registers > 0
     assert "scale__ok" in found.sources[0]
+
+
+def test_compilers_come_after_what_measures(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    bench.compile(plain())
+    (pid,) = bench.children()
+    here = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, here + NICE)
 
 
 @pytest.mark.parametrize("users", ["", "glibc.malloc.check=3"])
