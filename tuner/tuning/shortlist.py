@@ -7,7 +7,7 @@ spare more is nominated than tried; the least promising nominees are withdrawn, 
 
 The GPU waits for no nominee while others are compiled. So a seed gives the same run only where nothing is compiled, on
 a recorded device. Simulated with 16 compilers, 0.4 s for a compilation (1.2 s for one in ten) and 25 ms on the GPU, 200
-trials of gemm take 6.9 s so, and 8.5 s where all nominees of an age must be compiled before a choice.
+trials of gemm take 7.0 s so, and 8.1 s where all nominees of an age must be compiled before a choice.
 """
 
 from __future__ import annotations
