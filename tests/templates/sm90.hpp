@@ -92,6 +92,10 @@ template <typename TensorMap>
 void store_box(const TensorMap* map, int x, int y, unsigned int shared) {
     hopper::store(hopper::matrix_of(map), x, y, shared);
 }
+template <typename TensorMap>
+void store_box_first(const TensorMap* map, int x, int y, unsigned int shared) {
+    store_box(map, x, y, shared);
+}
 
 // -- barriers
 

@@ -22,7 +22,7 @@ EXACT = "relu(x * scale + bias) * row_scale - residual + row_bias * beta"
 SMALL: dict[str, Value] = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1}
 PERSISTENT: dict[str, Value] = {"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "consumers": 1}
 CASES: dict[str, tuple[str, str, str, tuple[int, int, int, int], dict[str, Value]]] = {
-    "persistent": ("wgmma", "nt", "none", (3, 128, 200, 104), {**PERSISTENT, "cluster_m": 2}),
+    "persistent": ("wgmma", "nt", "none", (3, 128, 200, 104), {**PERSISTENT, "cluster_m": 2, "c_evict_first": True}),
     "a tile a block": ("wgmma_split_k", "tt", "a", (3, 64, 136, 192), {**SMALL, "cluster_n": 2}),
     "mma_sync": ("mma_sync", "tn", "none", (3, 40, 72, 40), {"block_m": 32, "block_n": 64, "block_k": 32}),
 }  # fmt: skip
