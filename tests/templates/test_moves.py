@@ -168,6 +168,7 @@ def test_floats_of_a_few_microseconds_are_turned_in_registers_by_default(
     [
         ("rows", (168, 20872), {"parts": 1, "row_starts": "aligned"}),
         ("rows", (65536, 64), {"parts": 64}),
+        ("rows", (5816, 214), {"parts": 16, "lanes": 8}),
         ("rows", (4096, 4099), {"row_starts": "anywhere"}),
         ("columns", (1048576, 128), {"threads_per_row": 8}),
         ("columns", (16, 2**22), {"cluster_size": 8}),
