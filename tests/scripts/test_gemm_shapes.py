@@ -138,8 +138,8 @@ def test_problems_are_drawn_by_a_seed() -> None:
     assert len(set(found)) == 60 and sum(problem.odd for problem in found) == 20
     assert {problem.layout for problem in found} == set(shape_notes.LAYOUTS)
     sizes = [size for problem in found for size in vars(problem.shape).values()]
-    assert min(sizes) < 16 and 8192 < max(sizes) <= 16384
-    assert sum(size < 128 for size in sizes) == pytest.approx(90, abs=25)  # the middle of the logarithms
+    assert 16 <= min(sizes) < 32 and 8192 < max(sizes) <= 16384
+    assert sum(size < 512 for size in sizes) == pytest.approx(90, abs=25)  # the middle of the logarithms
 
 
 def test_all_layouts(tmp_path: Path) -> None:
