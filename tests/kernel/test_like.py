@@ -194,6 +194,19 @@ def test_a_file_may_be_like_another(tmp_path: Path) -> None:
         read_kernel(more)
 
 
+def test_what_is_taken_over_may_be_tried_first_with_a_parameter_more(tmp_path: Path) -> None:
+    rules = '\n[[initial]]\nvariant = "wide"\nparameters.unroll = 1\n[[initial]]\nvariant = "plain"\n'
+    write_kernel(tmp_path, extra=BASE + LIKE + rules)
+    (more := tmp_path / "more.toml").write_text(
+        WHOLE.partition("[variants")[0].replace(
+            'arguments.y = ["n"]', "initial.unroll = 2, initial.block_size = 256"
+        )
+    )
+    wide, plain = read_kernel(more).initial
+    assert wide.parameters == {"unroll": 1, "block_size": 256}
+    assert plain.parameters == {"block_size": 256}
+
+
 @pytest.mark.parametrize(
     ("like", "what"),
     [
@@ -201,6 +214,7 @@ def test_a_file_may_be_like_another(tmp_path: Path) -> None:
         ('like = "scale.cu"', "no TOML file"),
         ('like = "more.toml"', "too long"),
         ('like = { file = "scale.toml", arguments.y = "n" }', "list arguments"),
+        ('like = { file = "scale.toml", initial.items = 1 }', "none"),
         ("like = 3", "like"),
     ],
 )

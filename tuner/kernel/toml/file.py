@@ -55,6 +55,8 @@ def read_file(path: Path) -> KernelFile:
 
 MAX_LIKE = 4
 """Files of which each is like the next."""
+ADDED = "added by like"
+"""Key of the parameters that an initial configuration gets where its variant has them."""
 
 
 def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
 
     Of each table, and of a variant's, the entries that it does not give are the other's, and ``false`` drops one.
     ``like = { file = "gemm.toml", arguments.c = ["bias"] }`` gives each launch that takes ``c`` further ones, behind
-    its others.
+    its others, and ``initial.unroll = 2`` each initial configuration a parameter, where its variant has it.
     """
     own = read_toml(path)
     if "like" not in own:
@@ -70,8 +72,12 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
     top = Table(own, path.name)
     like = {"file": given} if isinstance(given := top.get("like", (str, dict)), str) else given
     table = Table(like, f"{path.name}: like")
-    file, more = table.get("file", str), table.get("arguments", dict, {})
-    table.only("file", "arguments")
+    file, more, first = (
+        table.get("file", str),
+        table.get("arguments", dict, {}),
+        table.get("initial", dict, {}),
+    )
+    table.only("file", "arguments", "initial")
     if depth == MAX_LIKE:
         top.fail(f"like = {file!r} goes on too long", f"have at most {MAX_LIKE} files")
     base = _read_whole(_beside(path, file, "like", '"NAME.toml"'), depth + 1)
@@ -102,6 +108,11 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
         for launch in _launches(whole):
             if name in (one.get("name") if isinstance(one, dict) else one for one in launch["arguments"]):
                 launch["arguments"] = [*launch["arguments"], *further]
+    if first:
+        rules = whole.get("initial")
+        if "initial" in own or not isinstance(rules, list):
+            table.fail("initial adds to what is taken over, which is none", "write parameters in [[initial]]")
+        whole["initial"] = [{**one, ADDED: first} if isinstance(one, dict) else one for one in rules]
     return whole
 
 

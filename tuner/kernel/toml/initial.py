@@ -15,7 +15,7 @@ from tuner.core.errors import suggestion
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.spec import InitialSpec, StepSpec
-from tuner.kernel.toml.file import KernelFile
+from tuner.kernel.toml.file import ADDED, KernelFile
 from tuner.kernel.toml.problem import element
 from tuner.kernel.toml.table import (
     Names,
@@ -95,15 +95,24 @@ def _by_variant(table: Table, variants: Mapping[str, VariantSpec]) -> list[tuple
     A parameter that only some of them have is set in these.
     """
     named, given = table.get("variant", (str, list)), _given(table)
-    if not isinstance(named, list):
-        return [(table, given)]
-    if not named:
+    if named == []:
         table.fail("variant is empty", suggestion("", variants))
-    each = [Table({**table.data, "variant": variant}, table.where) for variant in named]
+    own = {key: item for key, item in table.data.items() if key != ADDED}
+    each = [
+        Table({**own, "variant": one}, table.where) for one in (named if isinstance(named, list) else [named])
+    ]
     having = [named_variant(one, variants).parameters for one in each]
     elsewhere = {name for name in given if any(name in parameters for parameters in having)}
     return [
-        (one, {name: item for name, item in given.items() if name in parameters or name not in elsewhere})
+        (
+            one,
+            {name: item for name, item in given.items() if name in parameters or name not in elsewhere}
+            | {
+                name: item
+                for name, item in table.data.get(ADDED, {}).items()
+                if name in parameters.keys() - given
+            },
+        )
         for one, parameters in zip(each, having, strict=True)
     ]
 
