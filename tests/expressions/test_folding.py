@@ -80,9 +80,8 @@ def test_every_condition_of_a_built_in_kernel_has_the_value_it_had(name: str) ->
             for launch in variant.launches:
                 for item in (*launch.grid, *launch.block, launch.shared_bytes):
                     exact = _exact(item, names)
-                    beyond = (
-                        max(exact or 0, math.prod(sizes.values())) >= 2**63
-                    )  # no grid; a bundle's integers end there
+                    # No grid is so large, and a bundle's integers end there.
+                    beyond = max(exact or 0, math.prod(sizes.values())) >= 2**63
                     assert beyond or _value(fold(item, known), names) == exact, item.text
     assert seen == {True, False}
 

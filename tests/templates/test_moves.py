@@ -94,6 +94,15 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
         {"over": "rows", "op": "argmin"},
         (150, 68),
     ),
+    ("reduce_axis", "float32", "column_cluster", {"parts": 2, "lanes": 8}, {"over": "rows"}, (150, 68)),
+    (
+        "reduce_axis",
+        "bfloat16",
+        "column_cluster",
+        {"parts": 2, "lanes": 8, "vector_width": 8, "row_starts": "anywhere"},
+        {"over": "rows", "op": "argmin"},
+        (150, 133),
+    ),
     *(
         (
             "reduce_axis",
