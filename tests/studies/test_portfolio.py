@@ -96,17 +96,28 @@ def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Bu
         assert np.nanmedian(portfolio.fit.chosen) < np.log2(1.15)
 
 
-def test_defaults_that_go_by_sizes_take_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("dtypes", "cubins"), [(["bfloat16"], 6), (["bfloat16", "float32"], 8)])
+def test_defaults_that_go_by_sizes_take_no_room(
+    dtypes: list[str], cubins: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several dtypes, a default of one is not there anyway for the others."""
+
     def one_or_two_waves(configuration: Configuration, problem: Problem) -> float:
+        if "threads_per_row" not in configuration.values:
+            return 3e4
         return 1e4 * max(1.0, problem.sizes["columns"] / (8 * int(configuration.values["threads_per_row"])))
 
     monkeypatch.setattr("tests.simulated_gpu.time_ns", one_or_two_waves)
     softmax = load_kernel("softmax")
-    rows = ["rows=64..4096,columns=256..16384:8,samples=12"]
-    asked = tuple(make_problems(softmax, ProblemTexts(dtypes=["bfloat16"], problem_texts=rows)))
+    rows = ["rows=64..4096,columns=256..16384:8,samples=6"]
+    asked = tuple(
+        problem
+        for dtype in dtypes
+        for problem in make_problems(softmax, ProblemTexts(dtypes=[dtype], problem_texts=rows))
+    )
     with Database.open(tmp_path / "p.db") as database:
-        of_rows = PortfolioRequest(softmax, asked, searched=0, cubins=6)
-        assert Building(of_rows, SimulatedGpu(), database, Observer()).run().cubins <= 6
+        of_rows = PortfolioRequest(softmax, asked, searched=0, cubins=cubins)
+        assert Building(of_rows, SimulatedGpu(), database, Observer()).run().cubins <= cubins
 
 
 def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

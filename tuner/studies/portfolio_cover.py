@@ -89,11 +89,9 @@ class Cover:
     def __init__(self, races: Races, candidates: CandidateChoice, kinds: Sequence[Problem]) -> None:
         self._races, self._candidates, self._kinds = races, candidates, kinds
         self._sources: dict[tuple[str, Configuration], frozenset[str]] = {}
-        self._bundled = [
-            one for kind in kinds for one in default_configurations(candidates.kernel, kind, candidates.gpu)
-        ]
-        """The defaults that a bundle has anyway, each with a problem."""
-        self._base = {name for one in self._bundled for name in self._rendered(*one)}
+        self._bundled = [default_configurations(candidates.kernel, kind, candidates.gpu) for kind in kinds]
+        """The defaults of each computation that a bundle has anyway, each with a problem."""
+        self._base = {name for ones in self._bundled for one in ones for name in self._rendered(*one)}
         """Their cubins."""
 
     def choose(self, bound: float, most_cubins: int, margin: float | None) -> list[list[Configuration]]:
@@ -106,14 +104,13 @@ class Cover:
                 can run.
         """
         pools, tables, given = [], [], []
-        for kind in self._kinds:
-            defaults = self._defaults(kind)
-            pool = self._pool(kind, defaults)
+        for kind, bundled in zip(self._kinds, self._bundled, strict=True):
+            pool = self._pool(kind, self._defaults(kind))
             if margin is None:
                 pool = [one for one in pool if not self._missing_of(kind, one)] or pool
             pools.append(pool)
             tables.append(self._table(kind, pool, margin or 0.0))
-            given.append({pool.index(one) for _, one in self._bundled if one in pool})
+            given.append({pool.index(one) for _, one in bundled if one in pool})
 
         def cubins(table: int, column: int) -> Set[str]:
             return self._base | self._cubins(self._kinds[table], pools[table][column])
