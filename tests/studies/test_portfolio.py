@@ -96,18 +96,7 @@ def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Bu
         assert np.nanmedian(portfolio.fit.chosen) < np.log2(1.15)
 
 
-@pytest.mark.parametrize(("dtypes", "cubins"), [(["bfloat16"], 6), (["bfloat16", "float32"], 8)])
-def test_defaults_that_go_by_sizes_take_no_room(
-    dtypes: list[str], cubins: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of several dtypes, a default of one is not there anyway for the others."""
-
-    def one_or_two_waves(configuration: Configuration, problem: Problem) -> float:
-        if "threads_per_row" not in configuration.values:
-            return 3e4
-        return 1e4 * max(1.0, problem.sizes["columns"] / (8 * int(configuration.values["threads_per_row"])))
-
-    monkeypatch.setattr("tests.simulated_gpu.time_ns", one_or_two_waves)
+def portfolio_of_softmax(dtypes: list[str], cubins: int, path: Path) -> Built:
     softmax = load_kernel("softmax")
     rows = ["rows=64..4096,columns=256..16384:8,samples=6"]
     asked = tuple(
@@ -115,9 +104,27 @@ def test_defaults_that_go_by_sizes_take_no_room(
         for dtype in dtypes
         for problem in make_problems(softmax, ProblemTexts(dtypes=[dtype], problem_texts=rows))
     )
-    with Database.open(tmp_path / "p.db") as database:
+    with pytest.MonkeyPatch.context() as patch, Database.open(path) as database:
+        patch.setattr("tests.simulated_gpu.time_ns", one_or_two_waves)
         of_rows = PortfolioRequest(softmax, asked, searched=0, cubins=cubins)
-        assert Building(of_rows, SimulatedGpu(), database, Observer()).run().cubins <= cubins
+        return Building(of_rows, SimulatedGpu(), database, Observer()).run()
+
+
+def one_or_two_waves(configuration: Configuration, problem: Problem) -> float:
+    if "threads_per_row" not in configuration.values:
+        return 3e4
+    return 1e4 * max(1.0, problem.sizes["columns"] / (8 * int(configuration.values["threads_per_row"])))
+
+
+@pytest.mark.parametrize(("dtypes", "cubins"), [(["bfloat16"], 6), (["bfloat16", "float32"], 8)])
+def test_defaults_that_go_by_sizes_take_no_room(dtypes: list[str], cubins: int, tmp_path: Path) -> None:
+    """Of several dtypes, a default of one is not there anyway for the others."""
+    assert portfolio_of_softmax(dtypes, cubins, tmp_path / "p.db").cubins <= cubins
+
+
+def test_cubins_without_room_beside_the_defaults_are_too_few(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="too few beside"):
+        portfolio_of_softmax(["float32"], 1, tmp_path / "p.db")
 
 
 def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence, Set
 
 import numpy as np
 
+from tuner.core.errors import UsageError
 from tuner.core.model import Configuration, Problem, digest
 from tuner.kernel.default import default_configurations
 from tuner.kernel.render import render
@@ -102,6 +103,9 @@ class Cover:
             most_cubins: that all may have.
             margin: octaves that what is expected counts more than a time; None to keep only what was timed wherever it
                 can run.
+
+        Raises:
+            UsageError: so few cubins leave a computation without any configuration.
         """
         pools, tables, given = [], [], []
         for kind, bundled in zip(self._kinds, self._bundled, strict=True):
@@ -116,6 +120,11 @@ class Cover:
             return self._base | self._cubins(self._kinds[table], pools[table][column])
 
         numbers = cover(tables, cubins, given, bound, most_cubins)
+        if not all(numbers):
+            raise UsageError(
+                f"{most_cubins} cubins are too few beside the {len(self._base)} of the kernel's defaults",
+                "allow more by --cubins",
+            )
         return [[pool[number] for number in ones] for pool, ones in zip(pools, numbers, strict=True)]
 
     def served(self, kept: Sequence[Sequence[Configuration]]) -> list[tuple[Configuration, list[Problem]]]:
