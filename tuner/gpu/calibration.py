@@ -39,8 +39,8 @@ LEAST_NS = 2e3
 MATRIX_ROUNDS = 320
 """Some 200 us on an H200."""
 LOADS = 8
-"""Of one kernel, each compared with each: their 28 ratios say nearly as much of the noise as 12 comparisons of two, in
-a third of the time."""
+"""Of one kernel, each compared with each: their 28 ratios say nearly as much of the noise as 12 comparisons of two, and
+on an H100 take a third of the time."""
 ROUNDS, SAMPLES = 24, 4
 """Of a comparison; fewer than the end of a race has, so that the floor errs to the careful side."""
 LEAST_NOISE = 0.002
