@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import heapq
 import multiprocessing
 import os
 import sys
@@ -46,8 +45,8 @@ from scripts import harness
 from scripts.harness import listed
 from scripts.search import tables
 from scripts.search.cases import Case, read_cases
-from tuner.children.compilation import Compilation
-from tuner.core.model import Configuration, Status
+from scripts.search.compiling import Compiling
+from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
 from tuner.search.base import Nominating, Transferring
 from tuner.search.expected_improvement import GPEISampler, GPEISettings
@@ -69,30 +68,6 @@ class Job:
     taught: int
     given: argparse.Namespace
     """Of the command line."""
-
-
-class Compiling:
-    """A device whose compilers take so many seconds each, by a clock of its own."""
-
-    def __init__(self, compilers: int, compile_s: float) -> None:
-        self.compilers, self.lookahead = compilers, compilers + 8
-        self.now_s, self._compile_s = 0.0, compile_s
-        self._free = [0.0] * compilers
-        self._ends: dict[Configuration, float] = {}
-
-    def compile(self, configuration: Configuration) -> None:
-        self._ends[configuration] = max(self.now_s, self._free[0]) + self._compile_s
-        heapq.heapreplace(self._free, self._ends[configuration])
-
-    def compiled(self, configuration: Configuration) -> Compilation | None:
-        return Compilation(Status.OK) if self._ends[configuration] <= self.now_s else None
-
-    def forget(self, configuration: Configuration) -> None:
-        pass
-
-    def wait(self) -> None:
-        """Let the next compilation end."""
-        self.now_s = min(end for end in self._ends.values() if end > self.now_s)
 
 
 LESSON_SEEDS = 5

@@ -122,12 +122,6 @@ OTHERS: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         (35, 69, 40),
         {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2},
     ),
-    "mma_sync_cluster_k": (
-        "bfloat16",
-        "tn",
-        (35, 69, 141),
-        {"block_m": 32, "warps_m": 1, "vector_width": 1, "cluster_k": 2},
-    ),
     "mma_sync_cluster_k, float32": (
         "float16",
         "nt",
