@@ -71,6 +71,8 @@ namespace ptx {
 
 template <typename TensorMap>
 void fetch_map(const TensorMap*) {}
+inline void prefetch_l1(const void*) {}
+inline void prefetch_l2(const void*) {}
 inline unsigned long long l2_evict_last_policy() { return 1; }
 
 template <typename TensorMap, typename... Policy>

@@ -37,8 +37,9 @@ FAILURES = (ExpressionError, ArithmeticError, KeyError, TypeError, ValueError)
 
 
 def uses(element: Any, name: Any) -> int:
-    """Return 1 where an element expression uses a name, else 0."""
-    return int(str(name) in parse_element(str(element)).names)
+    """Return 1 where an element expression uses a name or a function, else 0."""
+    expression = parse_element(str(element))
+    return int(str(name) in expression.names | expression.functions)
 
 
 def operations(element: Any) -> int:

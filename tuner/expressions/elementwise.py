@@ -71,12 +71,20 @@ class ElementExpression:
         body = parse_tree(text, remedy=USAGE)
         names: dict[str, None] = {}
         checked = _checked(body, names, text)
+        self.written: ast.expr = checked
+        """The checked tree: names, numbers, operators and functions of the grammar only."""
         self.body: ast.expr = expanded(copied(checked))
-        """The checked tree: names, numbers, operators and functions of the grammar only, without short forms."""
+        """The same without short forms."""
         self.names: frozenset[str] = frozenset(names)
         """The names that it uses."""
         for name in names if of is not None else ():
             _check_name(name, tuple(of or ()), text)
+        self.functions: frozenset[str] = frozenset(
+            node.func.id
+            for node in ast.walk(checked)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        )
+        """The functions and short forms that it calls."""
         self.text: str = _text(checked)
         """Canonical: independent of white space, needless parentheses and the notation of numbers."""
         self.operations: int = _operations(self.body)
@@ -124,16 +132,19 @@ def multiplications(exponent: float) -> int:
     return squarings + max(whole.bit_count() - 1, 0) + (exponent < 0)
 
 
-def expanded(node: ast.expr) -> ast.expr:
-    """Return a tree in which the short forms are what they stand for."""
-    return _Expanded().visit(node)  # type: ignore[no-any-return]
+def expanded(node: ast.expr, but: Iterable[str] = ()) -> ast.expr:
+    """Return a tree in which the short forms, ``but`` for some, are what they stand for."""
+    return _Expanded(SHORT_FORMS.keys() - set(but)).visit(node)  # type: ignore[no-any-return]
 
 
 class _Expanded(ast.NodeTransformer):
     depth = 0
 
+    def __init__(self, forms: frozenset[str] | set[str]) -> None:
+        self._forms = forms
+
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        short = node.func.id if isinstance(node.func, ast.Name) and node.func.id in SHORT_FORMS else ""
+        short = node.func.id if isinstance(node.func, ast.Name) and node.func.id in self._forms else ""
         if not short:
             self.generic_visit(node)
             return node

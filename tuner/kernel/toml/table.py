@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tuner.core.errors import ExpressionError, KernelError, suggestion
 from tuner.core.model import Value
+from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
 from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.functions import PythonFunction
@@ -300,7 +301,8 @@ def checked(
     for option, used in parsed.element_queries:
         table.require(option, names.elements, f"{key} = {text!r}: {option!r} is no element expression")
         if used is not None:
-            table.require(used, names.elements[option], f"{key} = {text!r}: {option} has no name {used!r}")
+            known = (*names.elements[option], *elementwise.NAMES)
+            table.require(used, known, f"{key} = {text!r}: {option} has no name {used!r}")
     return parsed
 
 
