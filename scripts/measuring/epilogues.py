@@ -27,6 +27,8 @@ from tuner.core.errors import TunerError
 from tuner.core.stats import median, paired_ratio
 
 PLAIN = "x"
+FREE = "gelu_tanh(x + bias)"
+"""What is tuned by itself, too: what a user gets."""
 OPS = ("x + bias", "relu(x + bias)", "gelu_tanh(x + bias)", "gelu(x + bias)", "x + residual")
 ALLOWED = {8192: 1.01, 4096: 1.03, 2048: 1.06}
 """By size, what a gelu may take of the plain product's time; others :data:`SIMPLE`."""
@@ -87,6 +89,11 @@ def calls_of(size: int, matrices: Any) -> tuple[dict[str, Any], dict[str, Call],
                 failed[op] = str(error)
             else:
                 calls[op] = call
+        apart = Path(folder) / "by itself"
+        apart.mkdir()
+        free = tuned(apart, size, FREE)
+        calls[f"{FREE}, tuned"] = call_of(free, FREE)
+        calls[f"{FREE}, tuned"](matrices)
     for name, call in TORCH.items():
         try:
             call(matrices)

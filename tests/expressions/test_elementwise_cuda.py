@@ -21,6 +21,7 @@ from tests.expressions.random_expressions import (
 )
 from tuner.children.nvrtc import compile_source
 from tuner.expressions.array import ArrayExpression
+from tuner.expressions.elementwise import parse_element
 from tuner.expressions.elementwise_cuda import cuda, cuda_double, cuda_macro, cuda_magnitude, literal
 from tuner.kernel.reference import tolerance
 
@@ -83,6 +84,32 @@ def test_powers_do_not_double_the_code() -> None:
         nested = f"exp(({nested}) ** 3)"
     assert len(cuda(nested)) < 1000
     assert len(cuda_magnitude(nested)) < 10_000
+
+
+@pytest.mark.skipif(GPP is None, reason="needs g++")
+def test_short_forms_for_16_bits_are_within_their_promise(tmp_path: Path) -> None:
+    names = ("gelu", "gelu_tanh", "silu")
+    x = np.linspace(-14.0, 14.0, 28_001).astype(np.float32)
+    lines = ["#include <cmath>", "#include <cstdio>", "using namespace std;"]
+    lines += ["float exp2_normal(float a) { const float e = exp2f(a); return e < 0x1p-126f ? 0.0f : e; }"]
+    for name in names:
+        lines.append(f"float of_{name}(float x) {{ return {cuda(f'{name}(x)', 'bfloat16')}; }}")
+    calls = ", ".join(f"of_{name}(x)" for name in names)
+    lines += ["int main() {", 'auto print = [](float x) { printf("%.9g %.9g %.9g\\n", ' + calls + "); };"]
+    lines += ["for (int i = 0; i <= 28000; ++i) print(float(-14.0 + i * 1e-3));"]
+    lines += ["print(INFINITY); print(NAN); print(-0.0f);", "}"]
+    (tmp_path / "short.cpp").write_text("\n".join(lines))
+    done = run_once("g++", "-std=c++17", "-O1", "short.cpp", "-o", "short", folder=tmp_path, output="short")
+    assert done.returncode == 0, done.stderr[:3000]
+    output = subprocess.run([tmp_path / "short"], capture_output=True, text=True, check=True).stdout
+    printed = np.array([line.split() for line in output.splitlines()], np.float64)
+    for column, name in zip(printed.T, names, strict=True):
+        expression = ArrayExpression(f"{name}(x)")
+        value, magnitude = expression.evaluate({"x": x})
+        bound = tolerance(parse_element(expression.text).operations, "float32", "float32")
+        allowed = 2.0**-13 * np.abs(value) + bound.coefficient * magnitude
+        assert (np.abs(column[: len(x)] - value) <= allowed).all(), name
+        assert column[-3] == np.inf and np.isnan(column[-2]) and column[-1] == 0.0
 
 
 @pytest.mark.skipif(GPP is None, reason="needs g++")

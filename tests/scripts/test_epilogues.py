@@ -40,8 +40,8 @@ def test_each_is_compared_with_the_plain_product_of_its_round(
 ) -> None:
     best, called = {"variant": "wgmma", "block_m": 128}, []
 
-    def tuned(_: Path, size: int, op: str, parameters: Any = None) -> Any:
-        assert parameters == (None if op == "x" else best)
+    def tuned(folder: Path, size: int, op: str, parameters: Any = None) -> Any:
+        assert parameters == (None if op == "x" or folder.name == "by itself" else best)
 
         def operation(*arrays: object, out: object) -> None:
             called.append((op, len(arrays)))
@@ -66,13 +66,13 @@ def test_each_is_compared_with_the_plain_product_of_its_round(
     out = tmp_path / "epilogues.json"
     monkeypatch.setattr(sys, "argv", ["epilogues.py", "--sizes", "2048", "--out", str(out)])
     assert script.main() == 1  # one failed
-    assert called == [(op, 2 if op == "x" else 3) for op in ("x", *script.OPS)]
+    assert called == [(op, 2 if op == "x" else 3) for op in ("x", *script.OPS)] + [(script.FREE, 3)]
     (found,) = json.loads(out.read_text())["sizes"]
     assert found["configuration"] == best
     assert list(found["failed"]) == ["relu(x + bias)"] and "spills" in found["failed"]["relu(x + bias)"]
     for mode in ("rotating", "warm"):
         rows = {row["name"]: row for row in found["rows"] if row["mode"] == mode}
-        assert rows.keys() == {"x", *script.OPS, *script.TORCH} - {"relu(x + bias)"}
+        assert rows.keys() == {"x", *script.OPS, f"{script.FREE}, tuned", *script.TORCH} - {"relu(x + bias)"}
         assert rows["x + bias"]["over_plain"] == pytest.approx(1.015)
         assert rows["x + bias"]["low"] == pytest.approx(1.015) == rows["x + bias"]["high"]
         assert rows["torch.mm"]["over_plain"] == pytest.approx(1.0) and "allowed" not in rows["torch.mm"]

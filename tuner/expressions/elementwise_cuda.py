@@ -36,9 +36,10 @@ TAILS = {
     "gelu_tanh": ((0.0, -2.3022082, 0.0, -0.10294324), _OVER_ONE_MORE),
     "silu": ((0.0, -1.44269504), _OVER_ONE_MORE),
 }
-"""Short forms that are ``max(a, 0) - t * tail(t)`` with ``t = abs(a)``, and two polynomials for such a tail: the first, of
+"""Short forms that are ``max(a, 0) - t * tail(t)`` with ``t = abs(a)``, and two polynomials for the tail: the first, of
 ``t``, is the logarithm to base 2 of ``e``, the second, of ``e``, the tail. They are minimax fits: within 2^-13 of the
-tail, where it is 2^-18 or more. Exponential, division and erf in float32 take two to three times as many instructions."""
+tail, where it is 2^-18 or more. Exponential, division and erf in float32 are two to three times as many
+instructions."""
 
 
 def cuda(text: str, output: str = "float32") -> str:
@@ -46,8 +47,8 @@ def cuda(text: str, output: str = "float32") -> str:
 
     Args:
         text: the expression.
-        output: what it is rounded to. For 16 bits the short forms of :data:`TAILS` are within 2^-13 of their values, and
-            call ``exp2_normal`` of ``templates/math/exp2.cuh.j2``.
+        output: what it is rounded to. For 16 bits the short forms of :data:`TAILS` are within 2^-13 of their values,
+            and call ``exp2_normal`` of ``templates/math/exp2.cuh.j2``.
     """
     expression = parse_element(text)
     if output not in ("float16", "bfloat16"):

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 
 from tuner.core.errors import ExpressionError, KernelError, suggestion
 from tuner.core.model import Value
-from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
+from tuner.expressions.elementwise import NAMES as FUNCTIONS
 from tuner.expressions.parsing import parse_tree, unparse
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.headers import first_file
@@ -284,24 +284,20 @@ def checked(
     parsed = _parsed(table, key, text, names.definitions)
     if unknown := parsed.names - usable:
         name = min(unknown)
-        written = parse(text).names
-        using = [
-            other
-            for other in sorted(written & names.definitions.keys())
-            if name in parse(names.definitions[other]).names
-        ]
+        written, defined = parse(text).names, names.definitions
+        using = [one for one in sorted(written & defined.keys()) if name in parse(defined[one]).names]
         by = f", by the definition {using[0]!r}" if name not in written else ""
         if name in names.parameters and not names.extra:
             remedy = "what depends on a parameter is scratch of the variant; a second launch makes the output of it"
             if key == "value":  # a scalar's
                 remedy = f'pass it as an argument of the launch: {{ value = "{text}", dtype = "..." }}'
             table.fail(f"{key} = {text!r} uses the parameter {name!r}{by}", remedy)
-        choices = usable | (set() if by else names.definitions.keys())
+        choices = usable | (set() if by else defined.keys())
         table.fail(f"{key} = {text!r} uses unknown name {name!r}{by}", suggestion(name, own_first(choices)))
     for option, used in parsed.element_queries:
         table.require(option, names.elements, f"{key} = {text!r}: {option!r} is no element expression")
         if used is not None:
-            known = (*names.elements[option], *elementwise.NAMES)
+            known = *names.elements[option], *FUNCTIONS
             table.require(used, known, f"{key} = {text!r}: {option} has no name {used!r}")
     return parsed
 
