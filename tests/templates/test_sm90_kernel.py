@@ -36,6 +36,9 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         "wgmma", "tn", SHORT,
         {**OVERLAPPED, "block_m": 192, "block_n": 176, "stages": 3, "consumers": 3, "mma_inflight": 1},
     ),
+    "three multiply, in two instructions": (
+        "wgmma", "nn", LONG, {**SERIAL, "block_m": 192, "block_n": 208, "stages": 3, "consumers": 3},
+    ),
     "pairs along m": (
         "wgmma", "tt", LONG, {**SERIAL, **DIVIDED, "block_m": 128, "block_n": 208, "stages": 4, "cluster_m": 2},
     ),
