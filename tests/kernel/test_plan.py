@@ -152,11 +152,16 @@ def test_what_the_device_does_not_allow(tmp_path: Path, change: tuple[str, str],
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("launch", ['cluster = ["1"]', "programmatic = true"])
-def test_what_needs_hopper(tmp_path: Path, launch: str) -> None:
-    kernel = changed(tmp_path, (BLOCK, f'block = ["32"]\n{launch}'))
+def test_a_cluster_needs_hopper(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, (BLOCK, 'block = ["32"]\ncluster = ["1"]'))
     with pytest.raises(UnlaunchableError, match=r"9\.0"):
         make_plan(kernel, kernel.problem(), ARCHITECTURES[80], configuration())
+
+
+def test_a_launch_is_programmatic_where_a_gpu_can(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, (BLOCK, 'block = ["32"]\nprogrammatic = true'))
+    plans = [make_plan(kernel, kernel.problem(), ARCHITECTURES[cc], configuration()) for cc in (80, 90)]
+    assert [plan.launches[0].programmatic for plan in plans] == [False, True]
 
 
 @pytest.mark.parametrize(

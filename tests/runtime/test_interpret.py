@@ -165,9 +165,7 @@ def test_another_compute_capability_is_refused(cc: int, said: str) -> None:
 
 
 def test_what_needs_hopper() -> None:
-    for launch in (
-        {"cluster": [1]}, {"programmatic": True}, {"arguments": [{"map": ["a"], "box": [64, 64]}]}
-    ):  # fmt: skip
+    for launch in ({"cluster": [1]}, {"arguments": [{"map": ["a"], "box": [64, 64]}]}):
         changes = [(f"configurations.2.launches.0.{key}", value) for key, value in launch.items()]
         with pytest.raises(InvalidForProblemError, match=r"9\.0"):
             interpret(read_manifest(manifest_with(*changes)), 2, SIZES, {**LIMITS, "cc": 80})

@@ -76,14 +76,6 @@ def test_launches_up_to_each_limit(most: dict[str, Any], beyond: dict[str, Any])
         check_launch(replace(launch, **beyond), LIMITS)
 
 
-def test_a_programmatic_launch_needs_a_hopper() -> None:
-    launch = replace(LAUNCH, programmatic=True)
-    check_launch(launch, LIMITS)
-    with pytest.raises(UnlaunchableError, match=r"compute capability 9\.0"):
-        check_launch(launch, {**LIMITS, "cc": 89})
-    check_launch(LAUNCH, {**LIMITS, "cc": 89})
-
-
 def of_map(
     shape: tuple[int, ...] = (512, 512), dtype: str = "float32", box: tuple[int, int] = (8, 8), *,
     swizzle: int = 0, promotion: int = 0, cc: int = 90,

@@ -48,7 +48,7 @@ def cuda(text: str, output: str = "float32") -> str:
     Args:
         text: the expression.
         output: what it is rounded to. For 16 bits the short forms of :data:`TAILS` are within 2^-13 of their values,
-            and call ``exp2_normal`` of ``templates/math/exp2.cuh.j2``.
+            and call ``exp2_normal`` of ``templates/device/exp2.cuh.j2``.
     """
     expression = parse_element(text)
     if output not in ("float16", "bfloat16"):

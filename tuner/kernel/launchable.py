@@ -93,8 +93,8 @@ def _of_launch(
     of_a_block = " * ".join(f"({extent.text})" for extent in launch.block)
     yield f"a block of more than {threads} threads", f"{of_a_block} > {threads}"
     yield f"more than {shared_bytes} bytes of shared memory", f"({launch.shared_bytes.text}) > {shared_bytes}"
-    if launch.cluster or launch.programmatic or any(one.map is not None for one in launch.arguments):
-        yield "a cluster, a tensor map or a programmatic launch, which need compute capability 9.0", "cc < 90"
+    if launch.cluster or any(one.map is not None for one in launch.arguments):
+        yield "a cluster or a tensor map, which need compute capability 9.0", "cc < 90"
     for grid, cluster in zip(launch.grid, launch.cluster, strict=False):
         yield "a grid that is no multiple of its cluster", f"({grid.text}) % ({cluster.text}) != 0"
     for argument in (leaf for one in launch.arguments for leaf in one.leaves):

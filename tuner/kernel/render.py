@@ -81,7 +81,8 @@ def render_launch(
         raise failure(error, kernel.folder, name, names) from None
     if source is None or len(source) > MAX_SOURCE_BYTES:
         raise KernelError(f"{name} renders to too much", f"the limit is {MAX_SOURCE_BYTES} bytes")
-    if launch.programmatic and not any(wait in source for wait in GRID_DEPENDENCY_WAITS):
+    waits = any(wait in source for wait in GRID_DEPENDENCY_WAITS)
+    if launch.programmatic and names["cc"] >= 90 and not waits:
         raise KernelError(
             f"{name} does not wait for the kernel before it, although its launch is programmatic",
             f"call {GRID_DEPENDENCY_WAITS[0]}() before it touches device memory, or leave programmatic out",

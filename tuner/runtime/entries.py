@@ -159,7 +159,7 @@ class LaunchEntry:
     resident: Expression | None = None
     """Where it is true, blocks wait for each other, so that all must be resident at once; None for never."""
     programmatic: bool = False
-    """Whether it may begin before the launch before it has ended (programmatic dependent launch)."""
+    """Whether it may begin before the launch before it has ended (programmatic dependent launch), where a GPU can."""
     cubin: str = ""
     source: str = ""
     """Names of files in a bundle."""

@@ -111,8 +111,6 @@ def check_launch(launch: Launch, limits: Mapping[str, int]) -> None:
         )
     if launch.carveout is not None and launch.carveout > 100:
         raise UnlaunchableError(f"carveout of {launch.carveout}", "it is a percentage")
-    if launch.programmatic and limits["cc"] < 90:
-        raise UnlaunchableError("a programmatic launch", "it needs compute capability 9.0")
     if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
         raise UnlaunchableError(
             f"a table of numbers for {launch.clusters} clusters", f"such a table has {MAX_CLUSTERS}"

@@ -164,7 +164,7 @@ class PlanMaker:
             None if entry.carveout is None else self._whole(entry.carveout, "carveout"),
             1 if entry.alignment is None else self._alignment(entry.alignment),
             entry.resident is not None and self.true(entry.resident),
-            entry.programmatic,
+            entry.programmatic and self._names["cc"] >= 90,
             self._constants(entry) if entry.constants else (),
             code,
         )

@@ -357,5 +357,6 @@ inline void multiply_16x8x32(float (&sums)[4], const unsigned int (&a)[4], const
 
 inline void trigger_programmatic_launch() {}
 inline void grid_dependency_synchronize() {}
+inline void begin_early() {}
 
 }  // namespace ptx

@@ -305,7 +305,7 @@ private:
         Launch& launch = out_.launches.back();
         launch.cubin = spec.cubin;
         launch.entry = spec.entry;
-        launch.programmatic = spec.programmatic;
+        launch.programmatic = spec.programmatic && cc_ >= 90;
         std::int64_t alignment = 1;
         bool resident = false;
         if (!triple(spec.grid, "grid", {2147483647, 65535, 65535}, launch.grid) ||
@@ -320,7 +320,6 @@ private:
             return wrong(std::to_string(launch.shared_bytes) + " bytes of shared memory are too many for this GPU");
         if (launch.carveout > 100) return wrong("the carveout is a percentage");
         if (static_cast<std::int64_t>(kAlignment) % alignment) return wrong("the alignment is no power of two up to 256");
-        if (spec.programmatic && cc_ < 90) return wrong("a programmatic launch needs compute capability 9.0");
         // Blocks that wait for each other: the driver refuses a cooperative grid that is not resident at once.
         launch.cooperative = spec.cooperative || resident;
         return cluster(spec, launch) && arguments(spec, launch, static_cast<std::size_t>(alignment));
