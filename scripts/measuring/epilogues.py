@@ -28,7 +28,8 @@ from tuner.core.stats import median, paired_ratio
 
 PLAIN = "x"
 FREE = "gelu_tanh(x + bias)"
-"""What is tuned by itself, too: what a user gets."""
+BY_ITSELF = f"{FREE}, tuned"
+"""With a configuration of its own: what a user gets."""
 OPS = ("x + bias", "relu(x + bias)", "gelu_tanh(x + bias)", "gelu(x + bias)", "x + residual")
 ALLOWED = {8192: 1.01, 4096: 1.03, 2048: 1.06}
 """By size, what a gelu may take of the plain product's time; others :data:`SIMPLE`."""
@@ -79,9 +80,14 @@ def calls_of(size: int, matrices: Any) -> tuple[dict[str, Any], dict[str, Call],
     calls, failed = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         plain = tuned(Path(folder), size, PLAIN)
-        for op in (PLAIN, *OPS):
+        apart = Path(folder) / "by itself"
+        apart.mkdir()
+        for op in (PLAIN, *OPS, BY_ITSELF):
             try:
-                call = call_of(plain if op == PLAIN else tuned(Path(folder), size, op, plain.best), op)
+                if op == BY_ITSELF:
+                    call = call_of(tuned(apart, size, FREE), FREE)
+                else:
+                    call = call_of(plain if op == PLAIN else tuned(Path(folder), size, op, plain.best), op)
                 call(matrices)  # it is compiled now, while the database is there
             except TunerError as error:
                 if op == PLAIN:
@@ -89,11 +95,6 @@ def calls_of(size: int, matrices: Any) -> tuple[dict[str, Any], dict[str, Call],
                 failed[op] = str(error)
             else:
                 calls[op] = call
-        apart = Path(folder) / "by itself"
-        apart.mkdir()
-        free = tuned(apart, size, FREE)
-        calls[f"{FREE}, tuned"] = call_of(free, FREE)
-        calls[f"{FREE}, tuned"](matrices)
     for name, call in TORCH.items():
         try:
             call(matrices)

@@ -71,8 +71,9 @@ namespace ptx {
 
 template <typename TensorMap>
 void fetch_map(const TensorMap*) {}
-inline void prefetch_l1(const void*) {}
-inline void prefetch_l2(const void*) {}
+// An address outside of all arrays faults.
+inline void prefetch_l1(const void* line) { (void)*static_cast<const volatile char*>(line); }
+inline void prefetch_l2(const void* line) { prefetch_l1(line); }
 inline unsigned long long l2_evict_last_policy() { return 1; }
 
 template <typename TensorMap, typename... Policy>

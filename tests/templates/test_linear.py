@@ -46,6 +46,10 @@ HOPPER_CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]]
         {"epilogue": "serial", "block_k": 64, "schedule": "pingpong", "swap_ab": True, "block_m": 160, "block_n": 128,
          "stages": 5},
     ),
+    "columns of half a line": (
+        "wgmma", "nn", (336, 712, 200),
+        {"epilogue": "serial", "block_k": 64, "block_m": 128, "block_n": 96, "stages": 4},
+    ),
     "float32": (
         "wgmma_split_k", "nt", (104, 136, 200),
         {"block_m": 64, "block_n": 96, "block_k": 64, "stages": 3, "split_k": 1},
@@ -166,3 +170,29 @@ def test_the_references_agree_in_values_and_magnitudes(tmp_path: Path) -> None:
     bound = settle_reference(LINEAR, of, HOPPER).tolerance_of("float32")
     assert disagreement(bound, memory["c"].numbers.reshape(9, 70), Expected(value, magnitude)) is None
     np.testing.assert_allclose(memory["c_magnitude"].numbers.reshape(9, 70), magnitude, rtol=1e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("op", ["gelu(x + bias)", "gelu_tanh(x)", "silu(x + bias)", "gelu(x) - residual"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_short_forms_of_16_bits_stay_within_the_bound(op: str, dtype: str, tmp_path: Path) -> None:
+    of, gpu = problem(35, 72, 8, "nn", dtype, op), ARCHITECTURES[80]
+    values = {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2}
+    configuration = Configuration.of("mma_sync", {**LINEAR.variants["mma_sync"].defaults, **values})
+    host = HostConfiguration(LINEAR, of, gpu, configuration, tmp_path)
+    named = inputs(of, whole=False)
+    memory = filled(of, named)
+    named = {
+        name: memory[name].numbers.astype(np.float64).reshape(array.shape) for name, array in named.items()
+    }
+    host.run(of.sizes, {**memory, **host.scratch(of.sizes)}, Schedule(1, shuffled=True))
+    value, magnitude = expected(of, named)
+    bound = settle_reference(LINEAR, of, gpu).tolerance_of(dtype)
+    allowed = bound.coefficient * magnitude + bound.unit * np.abs(value) + bound.tiny
+    assert (np.abs(memory["c"].numbers.reshape(35, 72) - value) <= allowed).all()
+
+
+@pytest.mark.parametrize(("op", "factor"), [("x + bias", 1.0), ("gelu(x)", 1.25), ("silu(x)", 1.25)])
+def test_a_short_form_widens_the_bound(op: str, factor: float) -> None:
+    bound = settle_reference(LINEAR, problem(9, 8, 8, "nt", "float16", op), HOPPER).tolerance_of("float16")
+    assert bound.unit == pytest.approx(factor * 2.0**-11 * (1 + 2.0**-10))

@@ -49,6 +49,34 @@ ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
         product((330, 200, 528), "blocks"),
         chosen("wgmma", block_m=128, block_n=64, stages=4, epilogue="overlapped", cluster_m=2),
     ),
+    "96 columns, which share no block": (
+        product((200, 200, 528), "blocks"), chosen("wgmma", block_m=128, block_n=96, stages=4)
+    ),
+    "160 columns, pairs": (
+        product((130, 360, 528), "blocks"), chosen("wgmma", block_m=128, block_n=160, stages=4, cluster_m=2)
+    ),
+    "192 columns": (product((130, 392, 528), "blocks"), chosen("wgmma", block_m=128, block_n=192, stages=4)),
+    "few rows, the ring wraps": (
+        product((40, 200, 1168), "blocks", output="float16"),
+        chosen("wgmma", block_m=24, block_n=64, consumers=1, swap_ab=True, stages=4),
+    ),
+    "the ring wraps and begins again": (
+        product((66, 72, 1040), "blocks"), chosen("wgmma", block_m=64, block_n=64, consumers=1, stages=4)
+    ),
+    "written meanwhile, the ring wraps": (
+        product((136, 104, 1040), "blocks"),
+        chosen("wgmma", block_m=128, block_n=96, stages=4, epilogue="overlapped"),
+    ),
+    "two instructions of 64 rows": (
+        product((260, 136, 400), "blocks"), chosen("wgmma", block_m=256, block_n=128, stages=3)
+    ),
+    "two instructions, the ring wraps": (
+        product((260, 16, 1040), "blocks"), chosen("wgmma", block_m=256, block_n=128, stages=3)
+    ),
+    "promoted, in turn": (
+        product((66, 72, 1040), "blocks"),
+        chosen("wgmma", block_m=64, block_n=64, stages=4, schedule="pingpong"),
+    ),
     "few rows": (
         product((21, 200, 528), "blocks", output="float16"),
         chosen("wgmma", block_m=24, block_n=128, swap_ab=True, stages=4),
@@ -75,7 +103,8 @@ ANYWHERE: dict[str, tuple[Problem, Configuration]] = {
 @pytest.mark.parametrize("case", ON_HOPPER)
 def test_hoppers_products_have_the_scales_of_their_places(case: str, tmp_path: Path) -> None:
     of, configuration = ON_HOPPER[case]
-    kernel = Emulated(of, configuration, replace(HOPPER, sm_count=4), tmp_path)
+    sms = 1 if "again" in case or "in turn" in case else 4
+    kernel = Emulated(of, configuration, replace(HOPPER, sm_count=sms), tmp_path)
     assert np.array_equal(*kernel.run(Schedule(1, shuffled=True)))
 
 

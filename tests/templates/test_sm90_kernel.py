@@ -39,6 +39,17 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
     "three multiply, in two instructions": (
         "wgmma", "nn", LONG, {**SERIAL, "block_m": 192, "block_n": 208, "stages": 3, "consumers": 3},
     ),
+    "three multiply, in two instructions, swapped": (
+        "wgmma", "tt", (336, 400, 200),
+        {**SERIAL, "block_m": 224, "block_n": 192, "swap_ab": True, "stages": 3, "consumers": 3},
+    ),
+    "three multiply, in two alike": (
+        "wgmma", "nt", (336, 520, 200), {**SERIAL, "block_m": 192, "block_n": 256, "stages": 3, "consumers": 3},
+    ),
+    "three multiply, in two, one in flight": (
+        "wgmma", "tn", (336, 520, 200),
+        {**SERIAL, "block_m": 192, "block_n": 224, "stages": 3, "consumers": 3, "mma_inflight": 1},
+    ),
     "pairs along m": (
         "wgmma", "tt", LONG, {**SERIAL, **DIVIDED, "block_m": 128, "block_n": 208, "stages": 4, "cluster_m": 2},
     ),

@@ -132,19 +132,16 @@ def multiplications(exponent: float) -> int:
     return squarings + max(whole.bit_count() - 1, 0) + (exponent < 0)
 
 
-def expanded(node: ast.expr, but: Iterable[str] = ()) -> ast.expr:
-    """Return a tree in which the short forms, ``but`` for some, are what they stand for."""
-    return _Expanded(SHORT_FORMS.keys() - set(but)).visit(node)  # type: ignore[no-any-return]
+def expanded(node: ast.expr) -> ast.expr:
+    """Return a tree in which the short forms are what they stand for."""
+    return _Expanded().visit(node)  # type: ignore[no-any-return]
 
 
 class _Expanded(ast.NodeTransformer):
     depth = 0
 
-    def __init__(self, forms: frozenset[str] | set[str]) -> None:
-        self._forms = forms
-
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        short = node.func.id if isinstance(node.func, ast.Name) and node.func.id in self._forms else ""
+        short = node.func.id if isinstance(node.func, ast.Name) and node.func.id in SHORT_FORMS else ""
         if not short:
             self.generic_visit(node)
             return node
