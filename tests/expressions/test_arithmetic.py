@@ -55,6 +55,9 @@ def test_element_expressions_can_be_asked():
     assert expression.names == {"op", "n"}
     assert set(expression.element_queries) == {("op", "x"), ("op", "y"), ("op", None)}
     assert not parse("max(n, 1)").element_queries
+    of_function = parse("uses(op, 'gelu')")
+    asked = ("gelu(x + y)", "x * gelu(x)", "gelu_tanh(x)", "x")
+    assert [of_function.evaluate({"op": text}) for text in asked] == [1, 1, 0, 0]
     for text in (
         "uses(op)",
         "uses(op, x)",

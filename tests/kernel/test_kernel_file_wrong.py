@@ -22,6 +22,7 @@ WRONG_MAP: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "preset with a number": ('"x*y"', "3", ("presets.product.op = 3 is not text",)),
     "uses of no expression": ("when = \"uses(op, 'x')", "when = \"uses(order, 'x')", ("'order' is no element",)),
     "uses of another name": ("uses(op, 'x')", "uses(op, 'z')", ("op has no name 'z'", "choose from: x, y")),
+    "uses of another function": ("uses(op, 'x')", "uses(op, 'gleu')", ("op has no name 'gleu'", "gelu")),
     "uses without a text": ("uses(op, 'x')", "uses(op, n)", ("write uses(option, 'tensor')",)),
     "uses of too much": ("uses(op, 'x')", "uses(op, 'x', 'y')", ("write uses(option, 'tensor')",)),
     "operations of no expression": ('"operations(op) * n"', '"operations(order) * n"', ("no element expression",)),

@@ -101,6 +101,19 @@ def test_every_rule_is_of_use() -> None:
     assert [spec.doc for spec in GEMM.initial if spec.doc not in used] == []
 
 
+def test_three_warpgroups_take_what_is_one_wave_of_wide_tiles() -> None:
+    of = problem((12512, 408, 1632), "bfloat16", "nt")
+    tried = [
+        one.configuration for one in settle(GEMM, of, ARCHITECTURES[90], everything(of, ARCHITECTURES[90]))
+    ]
+    values = [dict(one.values) for one in tried if one is not None]
+    assert any(
+        (one.get("consumers"), one.get("block_m"), one.get("block_n"), one.get("swap_ab"))
+        == (3, 192, 208, False)
+        for one in values
+    )
+
+
 def test_every_rule_has_its_reason() -> None:
     assert [spec.variant for spec in GEMM.initial if not spec.doc] == []
 

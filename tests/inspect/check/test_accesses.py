@@ -61,6 +61,7 @@ def said(child: CpuChild, folder: Path, code: str, text: str = KERNEL) -> str:
         ("if (j < n) y[j] =", "y[j] =", " of 40, k.cu:6"),
         ("x[i + OFFSET]", "__ldg(x + n + i)", "a read outside an array: x["),
         ("if (j < n) y[j]", "if (j < n - 2) y[j]", "y[38] is not written, expected"),
+        ("y[j] = a[t]", "((unsigned short*)y)[2 * j] = a[t]", "y[0] is written in part, expected"),
         ("    __syncthreads();\n", "", "a in shared memory"),
         ("TURN - t] = i", "TURN + t] = i", "outside dynamic shared memory: byte "),
         ("n ? x", "n && t != 5 ? x", "y[5] is 0, expected"),

@@ -234,11 +234,11 @@ def difference(
     index = tuple(int(i) for i in np.argwhere(~right)[0])
     where = ", ".join(map(str, index[::-1] if tensor.transposed else index))
     wrong = int(right.size - right.sum())
-    unwritten = not array.is_set(int(np.ravel_multi_index(index, tensor.shape)) if index else 0)
-    found = "not written" if unwritten else got[index]
+    written = array.is_set(int(np.ravel_multi_index(index, tensor.shape)) if index else 0)
+    found = got[index] if written else "written in part" if written is None else "not written"
     return (
         f"{tensor.name}[{where}] {wrong_text(found, expected.value[index], wrong, right.size)}",
-        UNWRITTEN if unwritten and not right.any() else "",
+        UNWRITTEN if written is False and not right.any() else "",
     )
 
 

@@ -107,10 +107,11 @@ class HostArray:
         elements = self.elements
         return Row(self.name, start, (first, end), elements.nbytes, elements.itemsize, self.set.ctypes.data)
 
-    def is_set(self, index: int) -> bool:
-        """Return whether something has written an element."""
+    def is_set(self, index: int) -> bool | None:
+        """Return whether something has written an element; None where that is so of a part of its bytes."""
         size = self.elements.itemsize
-        return bool(self.set[index * size :][:size].all())
+        written = self.set[index * size :][:size]
+        return bool(written.all()) if written.all() or not written.any() else None
 
     def check(self) -> None:
         """Compare the guard zones around the array with their filler: writes that no access hook reported.
