@@ -63,10 +63,10 @@ def beside(kernel: str) -> str:
         mode = "warm" if row["mode"] == "warm" else "cold or rotating"
         options = ", ".join(f"`{one}`" for one in row["options"] if not one.startswith("layout="))
         found.setdefault((options, row["rival"], mode), []).append(row["ratio"])
-    rows: Rows = [["", "beside", "mode", "products", "mean", "least"]]
+    rows: Rows = [["options", "beside", "mode", "products", "mean", "least"]]
     rows += [
         [*key, str(len(each)), f"{geometric_mean(each):.3f}", f"{min(each):.3f}"]
-        for key, each in found.items()
+        for key, each in sorted(found.items())
     ]
     where = dict.fromkeys(row["gpu"] for row in of)
     return f"{table(rows)}\n\n{', '.join(where)} ([products.txt](../../results/evidence/products.txt))."

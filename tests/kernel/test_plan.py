@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.faults.kernels import configuration, write_kernel
 from tuner.core.errors import ExpressionError, KernelError, TunerError
 from tuner.core.model import Configuration
+from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import (
     invalid_reason,
@@ -156,6 +158,14 @@ def test_a_cluster_needs_hopper(tmp_path: Path) -> None:
     kernel = changed(tmp_path, (BLOCK, 'block = ["32"]\ncluster = ["1"]'))
     with pytest.raises(UnlaunchableError, match=r"9\.0"):
         make_plan(kernel, kernel.problem(), ARCHITECTURES[80], configuration())
+
+
+@pytest.mark.parametrize("cc", [75, 89])
+def test_a_programmatic_launch_counts_as_launchable_everywhere(tmp_path: Path, cc: int) -> None:
+    kernel = changed(tmp_path, (BLOCK, 'block = ["32"]\nprogrammatic = true'))
+    (variant,) = kernel.variants.values()
+    rows = np.zeros((1, len(variant.parameters)), np.int64)
+    assert not unlaunchable(kernel, variant, kernel.problem(), ARCHITECTURES[cc], rows)
 
 
 def test_a_launch_is_programmatic_where_a_gpu_can(tmp_path: Path) -> None:

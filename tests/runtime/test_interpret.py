@@ -164,6 +164,12 @@ def test_another_compute_capability_is_refused(cc: int, said: str) -> None:
         interpret(read_manifest(manifest_with()), 1, SIZES, {**LIMITS, "cc": cc})
 
 
+def test_a_programmatic_launch_is_an_ordinary_one_before_hopper() -> None:
+    manifest = read_manifest(manifest_with(("configurations.2.launches.0.programmatic", True)))
+    concrete = interpret(manifest, 2, SIZES, {**LIMITS, "cc": 80})
+    assert not concrete.plan.launches[0].programmatic
+
+
 def test_what_needs_hopper() -> None:
     for launch in ({"cluster": [1]}, {"arguments": [{"map": ["a"], "box": [64, 64]}]}):
         changes = [(f"configurations.2.launches.0.{key}", value) for key, value in launch.items()]
