@@ -337,31 +337,33 @@ def test_one_tile_a_cluster_is_right_in_every_layout(
 @pytest.mark.parametrize("layout", ["nn", "nt", "tn", "tt"])
 @pytest.mark.parametrize("sizes", [(300, 1000, 520), (1000, 1000, 1000), (250, 2504, 264)], ids=str)
 @pytest.mark.parametrize(
-    ("variant", "cluster"),
+    ("variant", "narrowed"),
     [
         ("wgmma", {"cluster_m": [1], "cluster_n": [4]}),
         ("wgmma", {"cluster_m": [4], "cluster_n": [1]}),
         ("wgmma", {"cluster_m": [2], "cluster_n": [2]}),
+        ("wgmma", {"consumers": [3], "block_n": [208, 224, 256], "swap_ab": [False]}),
+        ("wgmma", {"consumers": [3], "block_m": [208, 224, 256], "swap_ab": [True]}),
         ("wgmma_skinny_m", {"cluster_m": [4], "cluster_n": [1, 2]}),
         ("wgmma_skinny_m", {"cluster_m": [2], "cluster_n": [1, 2], "cluster_k": [2, 4]}),
     ],
     ids=str,
 )
-def test_clusters_of_more_than_two_are_right(
+def test_large_clusters_and_wide_tiles_of_three_warpgroups_are_right(
     device: LocalDevice,
     variant: str,
-    cluster: dict[str, list[Value]],
+    narrowed: dict[str, list[Value]],
     sizes: tuple[int, int, int],
     layout: str,
 ) -> None:
-    """Also where some of their blocks compute tiles beyond C."""
+    """Also where some blocks of a cluster compute tiles beyond C."""
     gemm = load_kernel("gemm")
     m, n, k = sizes
     m += -m % 8 if layout[0] == "t" else 0  # rows of A are along m
     problem = gemm.problem({"m": m, "n": n, "k": k}, {"": "bfloat16"}, {"layout": layout})
     if device.gpu.cc != 90:
         pytest.skip("needs Hopper")
-    [space] = SearchSpace.from_kernel(gemm, problem, device.gpu, [variant], cluster).variants
+    [space] = SearchSpace.from_kernel(gemm, problem, device.gpu, [variant], narrowed).variants
     rows = random.Random(str(sizes)).sample(range(len(space)), min(CONFIGURATIONS, len(space)))
     wrong = _measure_all(device, problem, [space.configuration(row) for row in rows])
     assert not wrong, "\n".join(f"{problem} {c}: {m}" for c, m in wrong.items())
