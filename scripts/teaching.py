@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -28,7 +27,7 @@ from typing import Any
 
 from scripts import harness
 from scripts.harness import CommandError, listed, say, today, tune
-from scripts.page_figures import evidence
+from scripts.page_figures import evidence, races
 from scripts.page_figures.evidence import us
 from scripts.teaching_cases import CASES, Case, drawn_cases, product_cases
 
@@ -175,22 +174,6 @@ def table(found: list[dict[str, Any]]) -> str:
     return f"{'; '.join(where)}, {today()}\n\n{evidence.table(columns)}"
 
 
-def means(found: list[dict[str, Any]]) -> str:
-    """Return the geometric mean over each baseline of each kernel, with the least; warm runs are apart.
-
-    So are a product's options.
-    """
-    ratios: dict[tuple[str, ...], list[float]] = {}
-    for row in found:
-        modes = "warm" if row["mode"] == "warm" else "cold or rotating"
-        kernel = " ".join([row["kernel"], *(row["options"] if row["kernel"] in PRODUCTS else ())])
-        ratios.setdefault((kernel, row["rival"], modes), []).append(row["ratio"])
-    lines = [["kernel", "baseline", "mode", "shapes", "mean", "least"]]
-    for key, each in ratios.items():
-        lines.append([*key, str(len(each)), f"{statistics.geometric_mean(each):.3f}", f"{min(each):.3f}"])
-    return evidence.table(lines)
-
-
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
     """Return what a row is of: its case and problem."""
     return row["kernel"], row["dtype"], tuple(row["options"]), row["problem"]
@@ -235,7 +218,14 @@ class Teaching(harness.Study):
     def write(self) -> None:
         """Write the evidence."""
         if self.data["rows"]:
-            harness.write(self._given.out, self.name, self.rows(), table(self.rows()))
+            harness.write(self._given.out, self.name, self.rows(), self.text())
+
+    def text(self) -> str:
+        """Return the rows for people, of other kernels than the teaching texts' with their means."""
+        rows = self.rows()
+        if self.name == "teaching" or not self.data["rows"]:
+            return table(rows)
+        return f"{table(rows)}\n\n{races.means(rows, options=self.name == 'products')}"
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what is measured, with the evidence's other rows."""
@@ -279,9 +269,7 @@ def main() -> int:
             say(f"{case.kernel} {case.dtype} {' '.join(case.options)}: {', '.join(case.problems)}")
             study.attempt(f"{case.kernel} {case.dtype}", partial(study.add, case))
     study.write()
-    print(table(study.rows()))
-    if study.name != "teaching" and study.data["rows"]:
-        print(f"\n{means(study.rows())}")
+    print(study.text())
     return int(any(study.left()))
 
 

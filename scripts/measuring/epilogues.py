@@ -151,12 +151,12 @@ def table(rows: list[dict[str, Any]]) -> str:
     lines = [["size", "mode", "what", "us", "over plain", "95 % interval", "allowed"]]
     for row in rows:
         ratios = [f"{row['over_plain']:.3f}", f"{row['low']:.3f} to {row['high']:.3f}"]
-        asked = (
+        allowed = (
             f"{row['allowed']:.2f}: {'yes' if row['over_plain'] <= row['allowed'] else 'NO'}"
             if "allowed" in row
             else "-"
         )
-        lines.append([f"{row['size']}^3", row["mode"], row["name"], f"{row['us']:.1f}", *ratios, asked])
+        lines.append([f"{row['size']}^3", row["mode"], row["name"], f"{row['us']:.1f}", *ratios, allowed])
     return evidence.table(lines)
 
 

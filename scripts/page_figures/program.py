@@ -1,5 +1,4 @@
-"""What winners are worth in a program: ``decoder.json``, ``block.json``, ``torch-ops.json`` and ``calls.json``;
-and products alone, ``products.json``."""
+"""What winners are worth in a program: ``decoder.json``, ``block.json``, ``torch-ops.json`` and ``calls.json``."""
 
 from __future__ import annotations
 
@@ -53,23 +52,6 @@ def products() -> str:
     rows: Rows = [["n x k", *(f"m = {m}" for m in ms)]]
     rows += [[f"{n} x {k}", *(row.get(m, "") for m in ms)] for (n, k), row in found.items()]
     return table(rows)
-
-
-def beside(kernel: str) -> str:
-    """Return the geometric mean of a product's times by others over ours, by options and mode, with the least."""
-    found: dict[tuple[str, str, str], list[float]] = {}
-    of = [row for row in load("products") if row["kernel"] == kernel]
-    for row in of:
-        mode = "warm" if row["mode"] == "warm" else "cold or rotating"
-        options = ", ".join(f"`{one}`" for one in row["options"] if not one.startswith("layout="))
-        found.setdefault((options, row["rival"], mode), []).append(row["ratio"])
-    rows: Rows = [["options", "beside", "mode", "products", "mean", "least"]]
-    rows += [
-        [*key, str(len(each)), f"{geometric_mean(each):.3f}", f"{min(each):.3f}"]
-        for key, each in sorted(found.items())
-    ]
-    where = dict.fromkeys(row["gpu"] for row in of)
-    return f"{table(rows)}\n\n{', '.join(where)} ([products.txt](../../results/evidence/products.txt))."
 
 
 def operators() -> str:

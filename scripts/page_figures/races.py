@@ -1,8 +1,9 @@
 """Winners timed in turn with libraries and defaults, and beside other tuners: ``teaching.json``, ``kernel-tuner.json``,
-``kernel-tuner-examples.json``, ``triton.json`` and ``triton-built.json``."""
+``kernel-tuner-examples.json``, ``triton.json`` and ``triton-built.json``; of products ``products.json``."""
 
 from __future__ import annotations
 
+from statistics import geometric_mean
 from typing import Any
 
 from scripts.page_figures.evidence import Rows, load, table, us
@@ -32,6 +33,31 @@ def race(kernel: str, dtype: str, problem: str, *options: str) -> Race:
     by_name = {row["rival"]: row for row in rows}
     assert by_name and len(by_name) == len(rows), f"no race of {wanted}, or two"
     return by_name
+
+
+def means(rows: list[dict[str, Any]], *, options: bool) -> str:
+    """Return the geometric mean over each baseline of each kernel, with the least; warm runs are apart.
+
+    Args:
+        rows: of ``teaching.py``.
+        options: whether a kernel's options are apart, too.
+    """
+    ratios: dict[tuple[str, ...], list[float]] = {}
+    for row in rows:
+        mode = "warm" if row["mode"] == "warm" else "cold or rotating"
+        kernel = " ".join([row["kernel"], *(row["options"] if options else ())])
+        ratios.setdefault((kernel, row["rival"], mode), []).append(row["ratio"])
+    lines: Rows = [["kernel", "baseline", "mode", "shapes", "mean", "least"]]
+    for key, each in sorted(ratios.items()):
+        lines.append([*key, str(len(each)), f"{geometric_mean(each):.3f}", f"{min(each):.3f}"])
+    return table(lines)
+
+
+def beside(kernel: str) -> str:
+    """Return the means of a kernel of products, and the GPUs."""
+    rows = [row for row in load("products") if row["kernel"] == kernel]
+    gpus = ", ".join(dict.fromkeys(row["gpu"] for row in rows))
+    return f"{means(rows, options=True)}\n\n{gpus} ([products.txt](../../results/evidence/products.txt))."
 
 
 def _layout(configuration: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scripts.page_figures import evidence, program
+from scripts.page_figures import evidence, races
 
 
 def row(kernel: str, mode: str, ratio: float) -> dict[str, Any]:
@@ -19,7 +19,7 @@ def test_means_are_by_options_and_mode() -> None:
         row("linear", "warm", 3.0),
         row("bmm", "cold", 9.0),
     ]
-    text = evidence.shown("products", rows, lambda: program.beside("linear"))
-    assert "| `op=x + bias` | torch | cold or rotating | 2 | 2.000 | 1.000 |" in text
-    assert "| `op=x + bias` | torch | warm | 1 | 3.000 | 3.000 |" in text
-    assert "layout" not in text and "9.000" not in text and "\nG (" in text
+    text = evidence.shown("products", rows, lambda: races.beside("linear"))
+    assert "| linear layout=nt op=x + bias | torch | cold or rotating | 2 | 2.000 | 1.000 |" in text
+    assert "| linear layout=nt op=x + bias | torch | warm | 1 | 3.000 | 3.000 |" in text
+    assert "9.000" not in text and "\nG (" in text
