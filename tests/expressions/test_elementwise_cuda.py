@@ -86,6 +86,12 @@ def test_powers_do_not_double_the_code() -> None:
     assert len(cuda_magnitude(nested)) < 10_000
 
 
+def test_only_a_whole_expression_of_16_bits_is_a_short_form() -> None:
+    precise = ("gelu(x) - y", "float16"), ("2 * silu(x)", "bfloat16"), ("gelu(x)", "float32")
+    assert not any("exp2_normal" in cuda(text, output) for text, output in precise)
+    assert all("exp2_normal" in cuda(f"{name}(x + y)", "float16") for name in ("gelu", "gelu_tanh", "silu"))
+
+
 @pytest.mark.skipif(GPP is None, reason="needs g++")
 def test_short_forms_for_16_bits_are_within_their_promise(tmp_path: Path) -> None:
     names = ("gelu", "gelu_tanh", "silu")

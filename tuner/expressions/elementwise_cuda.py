@@ -27,20 +27,20 @@ from tuner.expressions.parsing import COMPARE_SIGNS, copied
 
 _C_NAMES = {"abs": "fabs", "maximum": "fmax", "minimum": "fmin", "power": "pow"}
 _OF_16_BITS = ("float16", "bfloat16")
-_OVER_ONE_MORE = (0.0, 0.999948982, -0.9962757, 0.953420743, -0.770572928, 0.417937859, -0.104484464)
+_LOGISTIC = (0.0, 0.999948982, -0.9962757, 0.953420743, -0.770572928, 0.417937859, -0.104484464)
 """Coefficients, the constant first, of ``e / (1 + e)`` for ``e`` from 0 to 1."""
 TAILS = {
     "gelu": (
         (-1.00013442, -1.1489891, -0.464517158, -0.047949513, 0.00574347676, -0.000312084242),
         (0.0, 1.0),
     ),
-    "gelu_tanh": ((0.0, -2.3022082, 0.0, -0.10294324), _OVER_ONE_MORE),
-    "silu": ((0.0, -1.44269504), _OVER_ONE_MORE),
+    "gelu_tanh": ((0.0, -2.3022082, 0.0, -0.10294324), _LOGISTIC),
+    "silu": ((0.0, -1.44269504), _LOGISTIC),
 }
 """Short forms that are ``max(a, 0) - t * tail(t)`` with ``t = abs(a)``, and two polynomials for the tail: the first, of
-``t``, is the logarithm to base 2 of ``e``, the second, of ``e``, the tail. They are minimax fits: within 2^-13 of the
-tail, where it is 2^-18 or more; beyond, of arguments below -4.5, a gelu is within 4e-9. Exponential, division and erf
-in float32 are two to three times as many instructions."""
+``t``, is the logarithm to base 2 of ``e``, the second, of ``e``, the tail. They are minimax fits (least squares with
+Lawson's weights): within 2^-13 of the tail, where it is 2^-18 or more; beyond, of arguments below -4.5, a gelu is
+within 4e-9. Exponential, division and erf of float32 are more instructions."""
 
 
 def cuda(text: str, output: str = "float32") -> str:
