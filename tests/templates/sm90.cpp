@@ -223,6 +223,11 @@ void expect_bytes(unsigned long long* barrier, unsigned int bytes) {
     hopper::log->push_back({hopper::EXPECT, nullptr, bytes, 0, 0, hopper::address_of(barrier), 0, 0});
 }
 void arrive(unsigned long long* barrier) { count_at(here(), barrier, 0); }
+void arrive_after_copies(unsigned long long* barrier) {
+    commit_copies();
+    emulator::wait_copies(0);
+    arrive(barrier);
+}
 void arrive_at(unsigned long long* barrier, unsigned int rank) {
     if (rank >= hopper::launch.cluster) hopper::fail("a block that is not in the cluster");
     count_at(hopper::block_at(hopper::first_of_cluster() + rank), barrier, 0);

@@ -105,6 +105,7 @@ void store_box_first(const TensorMap* map, int x, int y, unsigned int shared) {
 void init_barrier(unsigned long long* barrier, unsigned int arrivals);
 void expect_bytes(unsigned long long* barrier, unsigned int bytes);
 void arrive(unsigned long long* barrier);
+void arrive_after_copies(unsigned long long* barrier);
 void arrive_at(unsigned long long* barrier, unsigned int rank);
 void wait_barrier(unsigned long long* barrier, unsigned int parity);
 void named_barrier_sync(int barrier, int threads);
