@@ -77,6 +77,10 @@ ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
         product((66, 72, 1040), "blocks"),
         chosen("wgmma", block_m=64, block_n=64, stages=4, schedule="pingpong"),
     ),
+    "few rows, columns of two blocks": (
+        product((5, 400, 272), "blocks"),
+        chosen("wgmma", block_m=8, block_n=256, swap_ab=True, stages=4),
+    ),
     "few rows": (
         product((21, 200, 528), "blocks", output="float16"),
         chosen("wgmma", block_m=24, block_n=128, swap_ab=True, stages=4),
