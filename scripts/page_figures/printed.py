@@ -133,31 +133,3 @@ def front() -> str:
     (shown,) = re.findall(r"^dtype .*?^  winner: .*?$", text("figures.txt"), re.MULTILINE | re.DOTALL)
     width = shown.index("configuration")
     return fenced([line if line.startswith("  ") else line[:width].rstrip() for line in shown.splitlines()])
-
-
-_SPEEDUP = re.compile(r"([\d.]+)x \(([\d.]+) .. ([\d.]+)\)")
-
-
-def benched(file: str, *kernels: str) -> str:
-    """Return what ``tune bench`` printed of kernels, in a file of the evidence: a table row for each contestant."""
-    rows: Rows = [["problem", "GPU", "", "time", "rate", "speedup of the winner over it"]]
-    for block in text(file).split("\n\n"):
-        lines = block.splitlines()
-        title = next((line for line in lines if line.split(" ", 1)[0] in kernels), "")
-        problem, _, gpu = title.partition(" on NVIDIA ")
-        begin = next(number for number, line in enumerate(lines) if line.startswith("contestant "))
-        for line in lines[begin + 1 :] if title else ():
-            contestant, what, time, _, rate, *_ = re.split(r"\s{2,}", line)
-            library, _, function = contestant.partition(".py:")
-            names = {
-                "helion_rows": f"Helion's `{function}`",
-                "models": f"torch, `{function}`",
-                "best": "winner",
-            }
-            name = names.get(library, contestant)
-            found = _SPEEDUP.search(line)
-            gain = f"{found[1]} ({found[2]} to {found[3]})" if found else "-"
-            own = f"{name}: `{what}`" if name in ("winner", "default") else name
-            of = [f"`{problem}`", gpu.split()[0]] if name == "winner" else ["", ""]
-            rows.append([*of, own, time, rate, gain])
-    return table(rows)

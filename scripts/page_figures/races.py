@@ -1,5 +1,6 @@
 """Winners timed in turn with libraries and defaults, and beside other tuners: ``teaching.json``, ``kernel-tuner.json``,
-``kernel-tuner-examples.json``, ``triton.json`` and ``triton-built.json``; of products ``products.json``."""
+``kernel-tuner-examples.json``, ``triton.json`` and ``triton-built.json``; kernels of models: ``products.json`` and
+``models.json``."""
 
 from __future__ import annotations
 
@@ -15,6 +16,10 @@ COLUMNS = {
     "reduce": {"default": "default", "torch": "torch", "CUB": "cub_sum"},
 }
 """For each kernel the columns of its table, and what they are called in the evidence."""
+HELIONS = {
+    name: f"Helion's {name}" for name in ("cross_entropy", "layer_norm", "rms_norm", "silu_mul", "softmax")
+}
+"""Baselines that are Helion's kernels."""
 CUBE = "groups=1024,vectors=1024,length=1024"
 DATA_SHEET_GB_S = 4800
 """Of an H200's memory."""
@@ -54,10 +59,15 @@ def means(rows: list[dict[str, Any]], *, options: bool) -> str:
 
 
 def beside(kernel: str) -> str:
-    """Return the means of a kernel of products, and the GPUs."""
-    rows = [row for row in load("products") if row["kernel"] == kernel]
+    """Return the means of a kernel of models, those of a product by its options, and the GPUs."""
+    for file in ("products", "models"):
+        if rows := [row for row in load(file) if row["kernel"] == kernel]:
+            break
+    named = [{**row, "rival": HELIONS.get(row["rival"], row["rival"])} for row in rows]
     gpus = ", ".join(dict.fromkeys(row["gpu"] for row in rows))
-    return f"{means(rows, options=True)}\n\n{gpus} ([products.txt](../../results/evidence/products.txt))."
+    modes = "[what the modes mean](../measuring.md#modes-what-the-caches-hold)"
+    evidence = f"[{file}.txt](../../results/evidence/{file}.txt)"
+    return f"{means(named, options=file == 'products')}\n\n{gpus} ({evidence}; {modes})."
 
 
 def _layout(configuration: dict[str, Any]) -> str:

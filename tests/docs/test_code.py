@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import optuna
 import pytest
 
+import tuner
 from tests.faults import tune_fake
 from tests.stored import filled, make_benchmark
 from tuner.api import tune as api
@@ -18,7 +21,8 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 
 
 def run_code_of(page: str, names: dict[str, Any]) -> None:
@@ -72,3 +76,28 @@ def test_python_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = {path.name for path in tmp_path.iterdir()}
     assert written >= {"stencil.toml", "stencil.hpp", "stencil_bundle", "described.toml"}
     assert names["results"].query(status="ok", limit=1)
+
+
+def loads() -> list[tuple[str, ast.Call]]:
+    """Return the pages' calls of ``tuner.load`` that name a kernel of the package."""
+    blocks = [
+        (page, block)
+        for page in sorted(DOCS.rglob("*.md"))
+        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    ]
+    return [
+        (str(page.relative_to(DOCS)), node)
+        for page, block in blocks
+        for node in ast.walk(ast.parse(block))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "tuner.load"
+        if (ROOT / f"search_spaces/{ast.unparse(node.args[0])[1:-1]}.toml").is_file()
+    ]
+
+
+@pytest.mark.parametrize(("page", "call"), loads(), ids=[page for page, _ in loads()])
+def test_what_pages_load_can_be_asked_for(page: str, call: ast.Call) -> None:
+    named = {word.arg: word.value for word in call.keywords if word.arg}
+    inspect.signature(tuner.load).bind(*call.args, **named)
+    assert named.keys() & {"db", "bundle", "policy"}, page
+    options = ast.literal_eval(named["options"]) if "options" in named else {}
+    load_kernel(ast.literal_eval(call.args[0])).problem(options=options)
