@@ -116,9 +116,11 @@ full = partial(
 )
 sizes = partial(option, "-s", "--size", multiple=True, metavar="NAME=N[,...]", help="Problem sizes.")
 dtypes = partial(texts, "--dtype", "[ROLE=]DTYPE", help_="The dtype.")
-kernel_options = partial(texts, "--option", "NAME=VALUE", help_="The kernel's options.")
+kernel_options = partial(
+    texts, "--option", "NAME=VALUE", help_="The kernel's options; tune show KERNEL lists them."
+)
 preset = partial(option, "--preset", metavar="NAME", help="A named problem of the kernel.")
-presets = partial(texts, "--preset", "NAME", "A named problem of the kernel; repeat for several.")
+presets = partial(texts, "--preset", "NAME", "A named problem; repeat for several.")
 problems = partial(texts, "--problem", "NAME=N,...", "A problem, by its sizes; repeat for several.")
 problem_file = partial(file, "--problems", metavar="FILE.csv")
 

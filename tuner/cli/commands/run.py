@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tuner.core.conditions import Mode, Regime
 
 SECTIONS = {
-    "Options": "trials time_s effort sizes dtypes fixes device_name db resume quiet as_json",
-    "Problems": "options presets problem_texts problem_file max_error total_time_s shard",
+    "Options": "trials time_s effort sizes dtypes options presets fixes device_name db resume quiet as_json",
+    "Problems": "problem_texts problem_file max_error total_time_s shard",
     "Search": "variants sampler seed initial learn_from from_scratch stop space_file",
     "Timing and choice": "mode regime margin",
     "Machine": "jobs no_overlap no_cache",
@@ -58,7 +58,7 @@ class RunArguments(ProblemTexts):
         "--effort",
         type=click.Choice(["quick", "normal", "thorough"]),
         default="normal",
-        help="How many trials, how long a race, and whether to stop once no gain is expected.",
+        help="How many trials, how long a race, whether to stop early.",
     )
     total_time_s: float | None = shared.time(
         "Time for all problems together; problems with more work (calls times time) get more of it.",
@@ -70,14 +70,16 @@ class RunArguments(ProblemTexts):
         help="auto: stop when no gain beyond the noise floor is expected. [default: never, with --effort quick auto]",
     )
     sizes: tuple[str, ...] = shared.sizes(help="Problem sizes, such as m=4096,k=2**12.")
-    dtypes: tuple[str, ...] = shared.dtypes(help_="Dtype, such as float16; several with --max-error.")
+    dtypes: tuple[str, ...] = shared.dtypes(help_="Such as float16; several with --max-error.")
     max_error: float | None = option(
         "--max-error",
         type=shared.Amount(min=0, min_open=True),
         metavar="ERROR",
         help="Also choose the dtype: the fastest result whose relative error is at most this.",
     )
-    options: tuple[str, ...] = shared.kernel_options(help_="The kernel's options, such as layout=nt.")
+    options: tuple[str, ...] = shared.kernel_options(
+        help_="The kernel's options, such as layout=nt; tune show KERNEL lists them."
+    )
     problem_file: Path | None = shared.problem_file(
         help="Problems, one per row; the first row names the sizes. "
         "With a column calls, those with the most work first."
@@ -108,7 +110,7 @@ class RunArguments(ProblemTexts):
     db: Path = shared.database()
     jobs: int | None = shared.jobs()
     no_overlap: bool = flag("--no-overlap", help_="Prepare a problem only when the previous one has ended.")
-    resume: bool = flag("--resume", help_="Continue the last interrupted run of this problem.")
+    resume: bool = flag("--resume", help_="Continue the problem's last interrupted run.")
     from_scratch: bool = flag("--from-scratch", help_="Search without the results of earlier runs.")
     learn_from: tuple[Path, ...] = shared.file(
         "--learn-from",
