@@ -128,6 +128,10 @@ def test_nothing_verified_ends_with_1(tune: Tune, tmp_path: Path) -> None:
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="there is a GPU here")
 def test_without_a_gpu_it_says_so(tune: Tune) -> None:
     assert_one_line(tune(*SMALL, device="cuda"), "no NVIDIA GPU", "without --device cuda")
+    for name in ("linear", "softmax"):  # of the latter only the example is recorded
+        said = tune(name, device="cuda")
+        assert_one_line(said, "`tune explain`", "`tune check`")
+        assert "without --device" not in said.err
     said = tune("--kernel", "vector_add", "--trials", "5", device="")
     if said.code == 0:
         assert "no NVIDIA GPU here: replaying what an" in said.err
@@ -201,7 +205,10 @@ def test_another_kernel_of_a_recorded_name_is_refused_before_anything_is_said_of
             file.read_text().replace("a @ b", "2 * a @ b").replace("2048", "64")
         )
     said = tune("--kernel", "matmul.toml", device="replay")
-    assert_one_line(said, "nothing is recorded for this matmul", "other reference;", "`tune check`")
+    assert_one_line(said, "nothing is recorded for this matmul", "matmul.toml, which differs in reference;")
+    assert_one_line(
+        tune("softmax", device="replay"), "nothing is recorded", "docs/examples/softmax/softmax.toml"
+    )
 
 
 def test_json_of_what_is_finished_when_stopped(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

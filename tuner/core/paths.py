@@ -42,6 +42,11 @@ def recordings() -> Path:
     return _data("recorded", "results/recorded")
 
 
+def example(kernel: str) -> Path:
+    """Return the file of the example kernel of a name; examples are in a checkout alone."""
+    return _PACKAGE.parent / "docs/examples" / kernel / f"{kernel}.toml"
+
+
 def cache() -> Path:
     """Return the folder of the cache: ``$XDG_CACHE_HOME/kernel-tune`` or ``~/.cache/kernel-tune``.
 

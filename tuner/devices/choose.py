@@ -10,9 +10,10 @@ from tuner.core import paths
 from tuner.core.errors import NoGpuError, UsageError
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
-from tuner.devices.replay import CHECK, ReplayDevice
+from tuner.devices.replay import HERE, ReplayDevice, recording_of
 from tuner.devices.started import begun, has_gpu
 from tuner.formats.recording import find_recording, read_recording, recorded_kernel
+from tuner.kernel.load import builtin_kernels, load_kernel
 
 
 def open_device(
@@ -43,7 +44,7 @@ def open_device(
         if path is None:
             raise NoGpuError(
                 f"this machine has no NVIDIA GPU, and nothing is recorded for {kernel}",
-                f"run it on a machine with a GPU; {CHECK}",
+                f"run it on a machine with a GPU; {HERE}",
             )
         recording = read_recording(path)
         note = (
@@ -53,10 +54,11 @@ def open_device(
         return ReplayDevice(recording, say, [note])
     if kind == "cuda":
         if not has_gpu():
+            replayed = kernel in builtin_kernels() and recording_of(load_kernel(kernel))
+            instead = ", or without --device cuda" if replayed else ""
             raise NoGpuError(
                 "this machine has no NVIDIA GPU",
-                "run it on a machine with one (`tune doctor` says what is missing), or without --device cuda; "
-                + CHECK,
+                f"run it on a machine with one (`tune doctor` says what is missing){instead}; {HERE}",
             )
         return _local(rest, jobs, cache, say)
     if kind == "replay":

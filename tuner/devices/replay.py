@@ -20,12 +20,13 @@ from tuner.devices.base import Device, Incumbent, RaceRequest, no_incumbent, say
 from tuner.devices.submissions import measured, trial_of
 from tuner.formats.recording import RecordedProblem, Recording, Row, find_recording, read_recording
 from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.load import read_kernel
 from tuner.kernel.options import options_of
 from tuner.kernel.render import render
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 
-CHECK = "here `tune check` finds mistakes in it"
+HERE = "here `tune show`, `tune explain` and `tune render` describe it, and `tune check` finds mistakes in it"
 """What can be done without a GPU."""
 
 SHORT_FROM = 16
@@ -89,9 +90,14 @@ class ReplayDevice(Device):
             )
         recorded, parts = self.recording.computation, KernelIdentity(kernel).parts
         if recorded and (differing := [name for name, part in parts.items() if recorded.get(name) != part]):
+            example = paths.example(kernel.name)
+            of = "another file of that name"
+            if example.is_file() and KernelIdentity(read_kernel(example)).parts == recorded:
+                of = f"docs/examples/{kernel.name}/{example.name}"
             raise RecordingError(
-                f"nothing is recorded for this {kernel.name}: {self.name} has other {', '.join(differing)}",
-                f"run it on a machine with a GPU; {CHECK}",
+                f"nothing is recorded for this {kernel.name}: {self.name} is of {of}, "
+                f"which differs in {', '.join(differing)}",
+                f"run it on a machine with a GPU; {HERE}",
             )
 
     def _prepare(
