@@ -45,6 +45,7 @@ def test_what_a_search_leaves_out_is_timed_and_marked(
     said = command(str(kernel.file))
     (row,) = [line.split() for line in said.out.splitlines() if line.startswith("block_size=256")]
     assert row[1:3] == ["32", "*"] and "* left out of a search at this size" in said.out
+    assert f"tune show {kernel.file} --full" in " ".join(said.out.split())
     found = json.loads(command(str(kernel.file), "--json").out)
     marked = [one["unsearched"] for choice in found["choices"] for one in choice["alternatives"]]
     assert sorted(filter(None, marked)) == ["short blocks are for much"]

@@ -107,8 +107,10 @@ def test_what_the_kernel_does_not_have_is_refused(kernel: KernelSpec, text: str,
 def test_a_configuration_that_is_not_valid_is_refused_with_the_reason(tmp_path: Path) -> None:
     extra = '[variants.plain.constraints]\n"only short blocks" = "block_size <= 64"\n'
     kernel = scale_kernel(tmp_path / "kernel", extra=extra)
-    with pytest.raises(UsageError, match="only short blocks"):
+    with pytest.raises(UsageError, match="only short blocks") as error:
         choose(ConfigurationArguments(str(kernel.file), config="block_size=128"), GPU)
+    assert "plain block_size=128 is not valid" in error.value.problem  # not the other parameters
+    assert f"tune show {kernel.file} --full" in error.value.remedy
 
 
 def test_a_trial_brings_its_kernel_and_problem(kernel: KernelSpec) -> None:

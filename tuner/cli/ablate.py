@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
@@ -18,6 +19,7 @@ from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
 from tuner.report import tables
 from tuner.report.configurations import ChosenConfiguration, Texts, timed_text
+from tuner.report.next_steps import kernel_argument
 from tuner.report.progress import counting
 from tuner.report.tables import say, show_json
 from tuner.studies.ablation import ITSELF, Ablation, AblationRequest, Alternative, records_of, worth
@@ -113,9 +115,9 @@ def show_ablation(ablation: Ablation, configuration: str, source: str, notes: tu
     if rows:
         tables.show_rows(rows, right=("time",), stacked=("95 % interval",))
     if any(one.unsearched for one in ablation.alternatives):
-        tables.show_text(
-            "  * left out of a search at this size; `tune show --full` has the reasons", "", "    "
-        )
+        kernel = ablation.request.kernel
+        command = f"tune show {shlex.quote(kernel_argument(kernel.name, kernel.file))} --full"
+        tables.show_text(f"  * left out of a search at this size; `{command}` has the reasons", "", "    ")
     for unsearched, more in ((False, "a longer search may find more"), (True, "no search tries that")):
         names = ", ".join(one.name for one in ablation.faster if bool(one.unsearched) == unsearched)
         if names:

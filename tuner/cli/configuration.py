@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -27,7 +28,8 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec, index_of_text
-from tuner.report.configurations import ChosenConfiguration
+from tuner.report.configurations import ChosenConfiguration, Texts
+from tuner.report.next_steps import kernel_argument
 from tuner.report.tables import say, si
 from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.winners.current import best_winners, changes_since, kernel_filters
@@ -218,9 +220,11 @@ def _as_given(chosen: ChosenConfiguration) -> ChosenConfiguration:
     configuration = chosen.configuration
     reason = invalid_reason(chosen.kernel, chosen.problem, chosen.gpu, configuration)
     if reason:
+        kernel = shlex.quote(kernel_argument(chosen.kernel.name, chosen.kernel.file))
         raise UsageError(
-            f"{configuration} is not valid for {chosen.problem} on {chosen.gpu.name}: {reason}",
-            "choose other values; tune show --full lists them with the constraints",
+            f"{Texts.of_kernel(chosen.kernel).cell(configuration)} is not valid for {chosen.problem} "
+            f"on {chosen.gpu.name}: {reason}",
+            f"choose other values; tune show {kernel} --full lists them with the constraints",
         )
     order = chosen.kernel.variants[configuration.variant].parameters
     values = {name: configuration.values[name] for name in order}
