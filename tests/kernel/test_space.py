@@ -232,6 +232,10 @@ def test_an_empty_space_says_what_excluded_everything():
         build(spec, variant("w", {"a": [1]}, requires="cc >= 100"))
     assert "w: requires cc >= 100" in str(error.value)
     assert "harmless" not in str(error.value)
+    assert "constraints" not in error.value.remedy  # the kernel is built in
+    modern = [variant(name, {"a": [1]}, requires="cc >= 100") for name in ("w", "x")]
+    with pytest.raises(SpaceError, match="w, x: requires cc >= 100"):
+        build(*modern)
     both = variant("v", {"a": [1, 2, 4]}, {"not one": "a > 1", "not more": "a < 2"})
     with pytest.raises(SpaceError, match="'not more'"):
         build(both)

@@ -65,7 +65,7 @@ def show(asked: ShowArguments) -> None:
     space = data["space"]
     if not space["valid"]:
         error = nothing_valid(
-            kernel.variants.values(), problem, gpu, narrowed=False, sampled=space["sampled"]
+            kernel, kernel.variants.values(), problem, gpu, narrowed=False, sampled=space["sampled"]
         )
         raise TunerError(error.problem, error.remedy)
     if not space["launchable"]:

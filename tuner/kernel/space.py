@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tuner.core import paths
 from tuner.core.errors import ExpressionError, SpaceError, UsageError, suggestion
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.enumeration import Valid, enumerate_valid
@@ -118,7 +119,16 @@ def space_size(count: int, before: int, about: float | None, kind: str = "valid"
     return f"about {about:.3g} {kind} of {before}, of which a sample of {count} is searched"
 
 
+def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the variants that are left out, by the reason why."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    return reasons
+
+
 def nothing_valid(
+    kernel: KernelSpec,
     variants: Iterable[VariantSpec],
     problem: Problem,
     gpu: Gpu,
@@ -130,6 +140,7 @@ def nothing_valid(
     """Return the error of a space without configurations.
 
     Args:
+        kernel: of the space.
         variants: that were asked for.
         problem: of the space.
         gpu: likewise.
@@ -142,7 +153,11 @@ def nothing_valid(
     if sampled:
         remedy = "fix parameters (--fix), or write a default or an [[initial]] configuration that is valid"
         return SpaceError(f"no configuration that is {demanded} was found {place}; there may be one", remedy)
-    remedy = "allow more values or variants" if narrowed else "change the problem or the constraints"
+    remedy = "change the problem's sizes, dtypes or options"
+    if narrowed:
+        remedy = "allow more values or variants"
+    elif kernel.folder != paths.search_spaces():
+        remedy += ", or the constraints"
     return SpaceError(f"no configuration is {demanded} {place}", remedy)
 
 
@@ -225,9 +240,11 @@ class SearchSpace:
             else:
                 left_out[variant.name] = valid.excluded_by
         if not spaces:
-            reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+            reasons = "; ".join(
+                f"{', '.join(names)}: {reason}" for reason, names in by_reason(left_out).items()
+            )
             raise nothing_valid(
-                chosen, problem, gpu, reasons, narrowed=bool(fixed or variants), sampled=sampled
+                kernel, chosen, problem, gpu, reasons, narrowed=bool(fixed or variants), sampled=sampled
             )
         conditions = Allowed(kernel, problem, gpu, narrowed)
         default = settled_default(kernel, problem, gpu, conditions.contains)

@@ -18,7 +18,7 @@ from rich.text import Text
 from tuner.core import signals
 from tuner.core.model import Trial
 from tuner.core.observer import Observer
-from tuner.kernel.space import space_size
+from tuner.kernel.space import by_reason, space_size
 from tuner.report.configurations import Texts, timed_text
 from tuner.report.layout import message_lines
 from tuner.report.tables import counted, percent
@@ -222,9 +222,7 @@ def heading(state: State, shown: Collection[str] = (), *, full: bool = False) ->
 
 def left_out_lines(left_out: Mapping[str, str]) -> list[str]:
     """Return a line for each reason why variants are not searched; one line if there are many reasons."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in left_out.items():
-        reasons.setdefault(reason, []).append(name)
+    reasons = by_reason(left_out)
     if len(reasons) > MOST_REASONS:
         return [
             f"left out, because the problem does not suit them (tune show says why): {', '.join(left_out)}"
