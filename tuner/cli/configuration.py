@@ -91,17 +91,16 @@ def launching(chosen: ChosenConfiguration) -> Iterator[None]:
         ) from None
 
 
-def refuse_beyond_memory(chosen: ChosenConfiguration) -> None:
+def refuse_beyond_memory(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
     """Refuse a problem whose tensors alone are more than the GPU's memory.
 
     Raises:
         UsageError: that.
     """
-    size_bytes = footprint(tensors_of(chosen.kernel, chosen.problem, chosen.gpu))
-    held_bytes = chosen.gpu.memory_bytes
-    if size_bytes > held_bytes > 0:
+    size_bytes = footprint(tensors_of(kernel, problem, gpu))
+    if size_bytes > gpu.memory_bytes > 0:
         raise UsageError(
-            f"{chosen.problem} needs {si(size_bytes, 'B')}; {_gpu_text(chosen.gpu)} has {si(held_bytes, 'B')}",
+            f"{problem} needs {si(size_bytes, 'B')}; {_gpu_text(gpu)} has {si(gpu.memory_bytes, 'B')}",
             "give smaller sizes",
         )
 

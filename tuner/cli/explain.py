@@ -47,7 +47,7 @@ def explain(asked: ExplainArguments) -> None:
     """Compile and read a configuration, and print what that says about its speed."""
     gpu, calibration = named_gpu(asked)
     chosen = choose(asked, gpu)
-    refuse_beyond_memory(chosen)
+    refuse_beyond_memory(chosen.kernel, chosen.problem, chosen.gpu)
     with launching(chosen):
         explanation = explained(asked.db, chosen, calibration)
         if asked.trial is None:  # never a file that a database names

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.cli.commands.inspection import ShowArguments
-from tuner.cli.configuration import typical_gpu
+from tuner.cli.configuration import refuse_beyond_memory, typical_gpu
 from tuner.cli.kernel_description import describe, list_kernels
 from tuner.cli.problems import make_problem
 from tuner.core.errors import TunerError, UsageError
@@ -33,7 +33,7 @@ def show(asked: ShowArguments) -> None:
     Without a kernel, the built-in ones are listed.
 
     Raises:
-        UsageError: options of a kernel, and none is named.
+        UsageError: options of a kernel, and none is named; the problem is larger than the GPU's memory.
         TunerError: no configuration is valid.
     """
     if not asked.kernel_name:
@@ -44,6 +44,7 @@ def show(asked: ShowArguments) -> None:
     gpu, kernel = typical_gpu(asked.cc), load_kernel(asked.kernel_name)
     problem = make_problem(kernel, asked)
     narrow(kernel, asked.variants, {})  # refuses what is not there
+    refuse_beyond_memory(kernel, problem, gpu)
     if asked.variants:
         kernel = replace(
             kernel,
