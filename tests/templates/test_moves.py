@@ -207,6 +207,17 @@ def test_a_grid_of_tiles_reaches_all_matrices_within_its_limits(order: str) -> N
     assert 0 <= along * rows * parts - 300_001 * 6 < along * parts
 
 
+@pytest.mark.parametrize("over", ["columns", "rows"])
+def test_places_are_those_of_what_is_not_rounded(over: str) -> None:
+    kernel = load_kernel("reduce_axis")
+    for op, before, refused in (
+        ("argmax", "abs(x)", False), ("argmax", "x * y", True), ("argmin", "x + 1", True), ("max", "x * y", False)
+    ):  # fmt: skip
+        problem = kernel.problem(options={"op": op, "over": over, "before": before})
+        usable, _ = kernel.usable_variants(problem, gpu())
+        assert bool(usable) != refused, (op, before)
+
+
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
 def test_the_place_of_a_maximum_is_that_of_the_first_nan_or_of_the_first_of_equal_ones(
     tmp_path: Path,
