@@ -162,10 +162,13 @@ def test_winners_that_are_not_the_kernels_are_left_out_and_named(
 def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:
     for arguments, error, words in (
         ({"db": stored, "gpu": "B200"}, DatabaseError, "tune vector_add"),
-        ({"db": tmp_path / "none.db"}, DatabaseError, "none.db"),
+        ({"db": tmp_path / "none.db"}, DatabaseError, "none.db.* with db="),
         ({"db": stored, "bundle": tmp_path}, CallError, "takes a bundle alone"),
         ({}, CallError, "needs db="),
         ({"gpu": "H200"}, CallError, "needs db="),
+        ({"policy": "tun"}, CallError, "no policy 'tun'.*did you mean tune"),
+        ({"dtypes": {"inptu": "float16"}}, CallError, "no dtype or option 'inptu'"),
+        ({"policy": "tune", "options": {"layout": "nt"}}, CallError, "no dtype or option 'layout'"),
         ({"db": stored, "policy": "fast"}, CallError, "no policy"),
         ({"db": 5}, CallError, "db cannot be 5"),
         ({"db": stored, "dtypes": "float16"}, CallError, "dtypes cannot be 'float16'"),

@@ -144,7 +144,7 @@ def words_of_python(text: str) -> str:
         shown = ", ".join(f"{key!r}: {value if name == 'size' else repr(value)}" for key, _, value in pairs)
         return f"{name}s={{{shown}}}"
 
-    text = text.replace("add --force, or ", "").replace(" with -o", "")
+    text = text.replace("add --force, or ", "").replace(" with -o", "").replace("with --db", "with db=")
     return re.sub(r"(?<!\S)--([a-z][a-z-]*)( [\w=,.*:-]*\w)?", argument, text)
 
 

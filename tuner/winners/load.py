@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from tuner.core.errors import CallError
+from tuner.core.errors import CallError, DatabaseError, suggestion
 from tuner.runtime.bundle import open_bundle
 from tuner.runtime.dispatch import Policy
 from tuner.runtime.operation import Operation
@@ -61,6 +61,10 @@ def load(
             f"{wrong[0]} cannot be {given!r}", 'for example tuner.load("gemm", bundle="gemm_bundle")'
         )
     kernel = os.fspath(kernel)
+    if policy not in (TUNE, *Policy):
+        raise CallError(f"there is no policy {policy!r}", suggestion(str(policy), (TUNE, *Policy)))
+    if bundle is None and (db is None or policy == TUNE):
+        _refuse_unknown(kernel, [*(dtypes or {}), *(options or {})])
     if policy == TUNE and bundle is None and not gpu:
         on_call = importlib.import_module("tuner.api.on_call")
         tuning: Operation = on_call.TuningOperation(
@@ -69,7 +73,10 @@ def load(
         return tuning
     if db is not None and bundle is None:
         heavy = importlib.import_module("tuner.winners.compiling")
-        contents = heavy.stored_contents(kernel, Path(db), gpu)
+        try:
+            contents = heavy.stored_contents(kernel, Path(db), gpu)
+        except DatabaseError as error:
+            raise DatabaseError(error.problem, error.remedy.replace("--db", "db=")) from None
         stored: Operation = heavy.compiled_on_use(contents, policy=policy, dtypes=dtypes, options=options)
         return stored
     if bundle is None or db is not None or gpu:
@@ -78,3 +85,15 @@ def load(
             'for example tuner.load("gemm", db="results/tuning.db"), or tuner.load("gemm", bundle="gemm_bundle")',
         )
     return open_bundle(bundle, kernel, policy=policy, dtypes=dtypes, options=options)
+
+
+def _refuse_unknown(kernel: str, names: Sequence[str]) -> None:
+    """Refuse names that are no dtypes or options of a kernel, where that is a built-in one or a file."""
+    loading = importlib.import_module("tuner.kernel.load") if names else None
+    if loading is None or not (kernel.endswith(".toml") or kernel in loading.builtin_kernels()):
+        return
+    known = loading.load_kernel(kernel)
+    choices = [*known.dtypes, *known.options]
+    for name in names:
+        if name not in choices:
+            raise CallError(f"{known.name} has no dtype or option {name!r}", suggestion(str(name), choices))
