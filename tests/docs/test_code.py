@@ -94,10 +94,11 @@ def loads() -> list[tuple[str, ast.Call]]:
     ]
 
 
-@pytest.mark.parametrize(("page", "call"), loads(), ids=[page for page, _ in loads()])
-def test_what_pages_load_can_be_asked_for(page: str, call: ast.Call) -> None:
-    named = {word.arg: word.value for word in call.keywords if word.arg}
-    inspect.signature(tuner.load).bind(*call.args, **named)
-    assert named.keys() & {"db", "bundle", "policy"}, page
-    options = ast.literal_eval(named["options"]) if "options" in named else {}
-    load_kernel(ast.literal_eval(call.args[0])).problem(options=options)
+def test_what_pages_load_can_be_asked_for() -> None:
+    assert {"kernels/rope.md", "kernels/scaled_mm.md"} <= {page for page, _ in loads()}
+    for page, call in loads():
+        named = {word.arg: word.value for word in call.keywords if word.arg}
+        inspect.signature(tuner.load).bind(*call.args, **named)
+        assert named.keys() & {"db", "bundle", "policy"}, page
+        options = ast.literal_eval(named["options"]) if "options" in named else {}
+        load_kernel(ast.literal_eval(call.args[0])).problem(options=options)
