@@ -36,11 +36,11 @@ SHORT_FORMS = {
     "relu": (("a",), "maximum(a, 0)"),
     "silu": (("a",), "a * sigmoid(a)"),
     "gelu": (("a",), "a * (0.5 + 0.5 * erf(0.7071067811865476 * a))"),
-    "gelu_tanh": (("a",), "a * sigmoid(1.5957691216057308 * (a + 0.044715 * a ** 3))"),
+    "gelu_tanh": (("a",), "a * (0.5 + 0.5 * tanh(0.7978845608028654 * (a + 0.044715 * a ** 3)))"),
     "clamp": (("a", "low", "high"), "minimum(maximum(a, low), high)"),
 }
-"""Functions that stand for an expression of their arguments. ``gelu_tanh`` is torch's approximation by tanh, of which
-``0.5 * (1 + tanh(y))`` is ``sigmoid(2 * y)``: one exponential in place of a hyperbolic tangent."""
+"""Functions that stand for an expression of their arguments. Both gelus are as torch defines them: of large negative
+arguments what is left of ``0.5 + 0.5 * erf(y)`` and ``tanh(y)`` is as far off as a rounding of 0.5."""
 MAX_LENGTH = 500
 MAX_OPERATIONS = 64
 """Rounding errors add up; with at most so many, the allowed error that ``operations`` implies covers the worst case."""

@@ -29,18 +29,25 @@ _C_NAMES = {"abs": "fabs", "maximum": "fmax", "minimum": "fmin", "power": "pow"}
 _OF_16_BITS = ("float16", "bfloat16")
 _LOGISTIC = (0.0, 0.999948982, -0.9962757, 0.953420743, -0.770572928, 0.417937859, -0.104484464)
 """Coefficients, the constant first, of ``e / (1 + e)`` for ``e`` from 0 to 1."""
+_ANY = 3.4e38
 TAILS = {
     "gelu": (
         (-1.00013442, -1.1489891, -0.464517158, -0.047949513, 0.00574347676, -0.000312084242),
         (0.0, 1.0),
+        _ANY,
     ),
-    "gelu_tanh": ((0.0, -2.3022082, 0.0, -0.10294324), _LOGISTIC),
-    "silu": ((0.0, -1.44269504), _LOGISTIC),
+    "gelu_tanh": (
+        (-1.00016776, -1.14946452, -0.459838287, -0.0581556173, 0.0174949285, -0.00505774637, 0.0003858597),
+        (0.0, 1.0),
+        8.0,
+    ),
+    "silu": ((0.0, -1.44269504), _LOGISTIC, _ANY),
 }
 """Short forms that are ``max(a, 0) - t * tail(t)`` with ``t = abs(a)``, and two polynomials for the tail: the first, of
 ``t``, is the logarithm to base 2 of ``e``, the second, of ``e``, the tail. They are minimax fits (least squares with
 Lawson's weights): within 2^-13 of the tail, where it is 2^-18 or more; beyond, of arguments below -4.5, a gelu is
-within 4e-9. Exponential, division and erf of float32 are more instructions."""
+within 4e-9, one by tanh below -4.3 within 8e-9. Last the largest ``t`` that a polynomial is asked for; what is larger
+falls in a straight line. Exponential, division, erf and tanh of float32 are more instructions."""
 
 
 def cuda(text: str, output: str = "float32") -> str:
@@ -124,12 +131,15 @@ def _value(node: ast.expr, kind: str, variable: Callable[[str], str]) -> str:
     raise AssertionError(node)
 
 
-def _by_tail(logarithm: tuple[float, ...], tail: tuple[float, ...]) -> str:
+def _by_tail(logarithm: tuple[float, ...], tail: tuple[float, ...], largest: float) -> str:
     """Return a function of one float, a short form of :data:`TAILS`, as C++. Of infinity it is infinity, which is not
-    multiplied by a tail of 0; of minus infinity it is 0, its limit."""
+    multiplied by a tail of 0; of minus infinity it is 0, its limit. What is no number goes through ``t``."""
+    first, *others = logarithm
+    exponent = f"{literal(first, 'float')} + " if first else ""
     return (
-        f"[](float a) {{ const float t = fabsf(a), e = exp2_normal({_polynomial(logarithm, 't')}); "
-        f"return fmaxf(a, 0.0f) - fminf(t, 3.4e38f) * ({_polynomial(tail, 'e')}); }}"
+        f"[](float a) {{ const float t = fabsf(a), near = fminf(t, {literal(largest, 'float')}), "
+        f"e = exp2_normal({exponent}t * ({_polynomial(tuple(others), 'near')})); "
+        f"return fmaxf(a, 0.0f) - near * ({_polynomial(tail, 'e')}); }}"
     )
 
 
