@@ -1,8 +1,9 @@
-"""Variables of a candidate's code that its launches fill, with host memory in place of a GPU's."""
+"""Variables of a candidate's code, some filled by its launches, with host memory in place of a GPU's."""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,12 +11,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tuner.children.cubin import variables
 from tuner.children.measuring import Candidate
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Verification
 from tuner.gpu import candidate as module
 from tuner.gpu.candidate import Loaded, load
 from tuner.gpu.problem import ProblemSession
+from tuner.runtime.driver import DriverFailure
 from tuner.runtime.launches import Launch, Plan
 
 SOURCE = """
@@ -31,8 +34,12 @@ extern "C" __global__ void kernel(float* y) {
 class Card:
     """Its driver: allocations and variables are NumPy arrays."""
 
-    def __init__(self) -> None:
-        self.variables = {name: np.zeros(12, np.uint8) for name in ("weights", "other", "table")}
+    def __init__(self, source: str = SOURCE, most_bytes: int = 256) -> None:
+        self.most_bytes = most_bytes
+        self.cubin = compile_source(source, "kernel", "sm_90").cubin
+        names = [one.symbol for one in variables(self.cubin)]
+        self.room = np.zeros((len(names), 16), np.uint8)
+        self.variables = {name: place[:12] for name, place in zip(names, self.room, strict=True)}
         self.w: npt.NDArray[np.float32] = np.array([1, 2, 3], np.float32)
         self.kept: dict[str, npt.NDArray[np.uint8]] = {}
 
@@ -43,8 +50,12 @@ class Card:
     def variable(self, name: str) -> npt.NDArray[np.float32]:
         return self.variables[name].view(np.float32)
 
-    def load(self, monkeypatch: pytest.MonkeyPatch, *constants: tuple[str, str, int]) -> Loaded:
+    def load(
+        self, monkeypatch: pytest.MonkeyPatch, *constants: tuple[str, str, int], state: Sequence[str] = ()
+    ) -> Loaded:
         def copied(to: int, source: int, size: int) -> tuple[int]:
+            if size > self.most_bytes:
+                raise DriverFailure(1, "CUDA_ERROR_INVALID_VALUE")
             ctypes.memmove(to, source, size)
             return (0,)
 
@@ -66,8 +77,7 @@ class Card:
         addresses = {"w": self.w.ctypes.data}
         data: Any = SimpleNamespace(memory=memory, helpers=None, copies=1, addresses=lambda _=0: addresses)
         launch = Launch((1, 1, 1), (3, 1, 1), 0, (), constants=constants)
-        cubin = compile_source(SOURCE, "kernel", "sm_90").cubin
-        return load(data, Candidate(Plan((launch,), ()), (cubin,), ("kernel",)))
+        return load(data, Candidate(Plan((launch,), (), state=tuple(state)), (self.cubin,), ("kernel",)))
 
 
 def test_variables_hold_inputs_as_they_are_at_each_look_and_are_put_back_to_them(
@@ -87,6 +97,27 @@ def test_variables_hold_inputs_as_they_are_at_each_look_and_are_put_back_to_them
     assert (ctypes.c_float * 3).from_address(region.image)[:] == [7, 7, 7]
     card.variable("table")[0] += 1
     assert "it changes table" in loaded.keeps()
+
+
+@pytest.mark.parametrize("each_is_memory_of_its_own", [False, True])
+def test_of_neighbouring_variables_the_one_that_a_run_has_changed_is_named(
+    monkeypatch: pytest.MonkeyPatch, each_is_memory_of_its_own: bool
+) -> None:
+    names = ("first", "second", "third", "kept", "fifth")
+    source = f"""
+__device__ int {", ".join(f"{name}[3]" for name in names)};
+extern "C" __global__ void kernel(int* y) {{ *y = {"+".join(f"{name}[*y]++" for name in names)}; }}
+"""
+    card = Card(source, 12 if each_is_memory_of_its_own else 256)
+    loaded = card.load(monkeypatch, state=["kept"])
+    assert (len(loaded.regions) == len(names)) == each_is_memory_of_its_own
+    assert "kept" in {one.what for one in loaded.regions}
+    card.variables["kept"][:] = 1
+    assert not loaded.keeps()
+    for name in sorted({*names} - {"kept"}):
+        card.variables[name][4] = 1
+        assert f"it changes {name}," in loaded.keeps()
+        card.variables[name][4] = 0
 
 
 @pytest.mark.parametrize("passed", [True, False])

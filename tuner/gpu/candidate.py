@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import eq
+from operator import attrgetter, eq
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -29,6 +29,8 @@ from tuner.runtime.launches import Launch
 
 READ_BYTES = 1 << 20
 """Of scratch and variables that are read at a time."""
+BESIDE_BYTES = 16
+"""Variables that are closer than this are neighbours: what is between them aligns them."""
 
 
 @dataclass(frozen=True)
@@ -125,8 +127,8 @@ class Loaded(Timed):
     kept_zero: list[tuple[str, int, int]] = field(default_factory=list)
     """Name, address and bytes of scratch that was zero before the first run, and must be after each."""
     regions: list[Region] = field(default_factory=list)
-    constant: list[Region] = field(default_factory=list)
-    """Variables of its modules that every run must leave as it has found them."""
+    constant: list[tuple[Region, list[_Place]]] = field(default_factory=list)
+    """Variables of its modules that every run must leave as it has found them, and the memory that they are in."""
     allocates: bool = False
     """Whether its code allocates memory, which a later launch gets again with what is in it."""
     copied: list[tuple[int, int, int]] = field(default_factory=list)
@@ -149,9 +151,15 @@ class Loaded(Timed):
         """Name a variable that a run has changed without leave, or other memory that nothing here can overwrite."""
         if self.allocates:
             return "it calls malloc (or new), whose memory lives from launch to launch: declare scratch memory instead"
-        for region in self.constant:
+        for region, places in self.constant:
             if not _equal(region.address, region.image, region.size_bytes):
-                return left_changed(region.what)
+                shift = region.image - region.address
+                changed = (
+                    one.symbol
+                    for one in places
+                    if not _equal(one.address, one.address + shift, one.size_bytes)
+                )
+                return left_changed(source_name(next(changed, places[-1].symbol)))
         return ""
 
     def scratch_not_zeroed(self) -> str:
@@ -209,11 +217,7 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
             for one in variables(cubin):
                 if one.constant and one.zero and one.symbol not in filled:
                     loaded.unfilled.append(one.name)
-            for name in device_variables(cubin):
-                region = _add_variable(loaded, loaded.modules[-1], name, candidate.plan.state)
-                if region is not None and name in filled:
-                    _, source, size_bytes = filled[name]
-                    loaded.copied.append((region.image, source, size_bytes))
+            _add_variables(loaded, device_variables(cubin), filled, candidate.plan.state)
         for copy in range(data.copies):
             addresses = {**data.addresses(copy), **own}
             loaded.kernels.append(
@@ -254,22 +258,74 @@ def copy_all(pieces: Collection[tuple[int, int, int]]) -> None:
         check(cu.cuCtxSynchronize())
 
 
-def _add_variable(loaded: Loaded, module: Any, name: str, state: Collection[str]) -> Region | None:
-    """Remember what a module's variable holds before the first run; None for one of the compiler's own."""
-    try:
-        address, size_bytes = check(cu.cuModuleGetGlobal(module, name.encode()))
-    except DriverFailure:
-        if name.startswith("$"):
-            return None  # a text that printf or assert is given: the compiler's own
-        raise
-    loaded.scratch.append(loaded.memory.unused(f"image of {name}"))
-    image = loaded.memory.allocate(loaded.scratch[-1], size_bytes)
-    check(cu.cuMemcpyDtoD(image, address, size_bytes))
-    region = Region(source_name(name), int(address), size_bytes, image=image)
-    loaded.regions.append(region)
-    if region.what not in state:
-        loaded.constant.append(region)
-    return region
+@dataclass(frozen=True)
+class _Place:
+    """Where a module's variable is."""
+
+    symbol: str
+    address: int
+    size_bytes: int
+    apart: bool
+    """Whether its region is its own: launches fill it, or may change it."""
+
+
+def _neighbours(module: Any, symbols: Sequence[str], apart: Callable[[str], bool]) -> list[list[_Place]]:
+    """Return variables that lie beside each other, without texts that printf or assert is given: the compiler's own."""
+    places = []
+    for symbol in symbols:
+        try:
+            address, size_bytes = check(cu.cuModuleGetGlobal(module, symbol.encode()))
+        except DriverFailure:
+            if not symbol.startswith("$"):
+                raise
+        else:
+            places.append(_Place(symbol, int(address), size_bytes, apart(symbol)))
+    groups: list[list[_Place]] = []
+    for place in sorted(places, key=attrgetter("address")):
+        last = groups[-1][-1] if groups else place
+        between = place.address - last.address - last.size_bytes
+        if groups and between < BESIDE_BYTES and not (place.apart or last.apart):
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return groups
+
+
+def _add_variables(
+    loaded: Loaded, symbols: Sequence[str], filled: Mapping[str, tuple[int, int, int]], state: Collection[str]
+) -> None:
+    """Remember what a module's variables hold before the first run.
+
+    Those that must stay as they are share a region with their neighbours: a matrix product has dozens of four bytes,
+    constants of C++, and each comparison takes two copies to the host. Large ones are memory of their own, although
+    they lie beside each other, and no copy reaches from one into another.
+    """
+
+    def changes(symbol: str) -> bool:
+        return source_name(symbol) in state
+
+    def remember(group: list[_Place]) -> None:
+        first, last = group[0], group[-1]
+        size_bytes = last.address + last.size_bytes - first.address
+        loaded.scratch.append(loaded.memory.unused(f"image of {first.symbol}"))
+        image = loaded.memory.allocate(loaded.scratch[-1], size_bytes)
+        check(cu.cuMemcpyDtoD(image, first.address, size_bytes))
+        region = Region(source_name(first.symbol), first.address, size_bytes, image=image)
+        loaded.regions.append(region)
+        if not changes(first.symbol):
+            loaded.constant.append((region, group))
+        if first.symbol in filled:
+            _, source, filled_bytes = filled[first.symbol]
+            loaded.copied.append((image, source, filled_bytes))
+
+    for group in _neighbours(loaded.modules[-1], symbols, lambda one: one in filled or changes(one)):
+        try:
+            remember(group)
+        except DriverFailure:
+            if len(group) == 1:
+                raise
+            for one in group:
+                remember([one])
 
 
 def _pieces(address: int, size_bytes: int) -> Iterator[bytearray]:
