@@ -19,7 +19,6 @@ from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.default import default_configuration
 from tuner.kernel.load import load_kernel
-from tuner.kernel.render import render
 
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 SAMPLES: list[tuple[str, str, dict[str, int], dict[str, Any]]] = [
@@ -46,25 +45,6 @@ def test_a_sample_compiles_without_spills(number: int) -> None:
     parameters = draw(kernel, kernel.variants[variant], problem, gpu(cc), random.Random(number))
     found = compiled(kernel, Configuration.of(variant, parameters), problem, gpu(cc))
     assert all(each.resources.stack_bytes == 0 for each in found)
-
-
-@pytest.mark.parametrize("name", ["softmax", "norm", "cross_entropy", "quantize"])
-def test_one_code_serves_teams_of_several_sizes(name: str) -> None:
-    """A portfolio counts cubins: teams that are whole blocks, and numbers of teams within warps, are the launch's."""
-    kernel = load_kernel(name)
-    variant = kernel.variants["registers"]
-    problem = kernel.problem(None, {"": "bfloat16"})
-
-    def source(**given: int) -> str:
-        given = {"items_per_thread": 2, "vector_width": 8, "rows_per_block": 1, **given}
-        ((text, _),) = render(
-            kernel, problem, gpu(), Configuration.of("registers", {**variant.defaults, **given})
-        )
-        return text
-
-    assert len({source(threads_per_row=threads) for threads in (64, 128, 256, 512, 1024)}) == 1
-    assert len({source(threads_per_row=32, rows_per_block=rows) for rows in (1, 2, 8)}) == 1
-    assert source(threads_per_row=64) != source(threads_per_row=32) != source(threads_per_row=16)
 
 
 def on_host(
