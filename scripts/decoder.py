@@ -35,8 +35,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
 import tuner
 from scripts import harness
 from scripts.decoder_model import (
@@ -57,6 +55,7 @@ from scripts.decoder_model import (
 )
 from scripts.harness import TUNE, CommandError, machine, say, tune
 from scripts.page_figures import evidence, program
+from scripts.torch_here import torch
 from tuner.core.errors import TunerError
 from tuner.core.stats import paired_ratio
 from tuner.program.calls import Calls

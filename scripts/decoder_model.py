@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch.nn import functional
+from scripts.torch_here import torch
 
+functional = torch.nn.functional
 Pass = Callable[[], Any]
 
 

@@ -16,13 +16,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 import tuner
 from scripts import harness
 from scripts.calling.host import host_us
 from scripts.calling.races import first_gpu
 from scripts.page_figures import evidence, program
+from scripts.torch_here import torch
 from tests.stored_winners import store_defaults
 from tests.torch_cases import OperatorCase, cases
 

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from scripts import harness
 from scripts.harness import ROOT
 from scripts.measuring.graphs import Call, by_rounds, graph_of
 from scripts.page_figures import evidence
+from scripts.torch_here import torch
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.default import default_configuration
 from tuner.kernel.functions import load_function

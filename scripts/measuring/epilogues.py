@@ -16,12 +16,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import torch
-
 import tuner
 from scripts import harness
 from scripts.measuring.graphs import by_rounds, graph_of
 from scripts.page_figures import evidence
+from scripts.torch_here import torch
 from tuner.api.result import Result
 from tuner.core.errors import TunerError
 from tuner.core.stats import median, paired_ratio

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
+from scripts.torch_here import torch
 
 ROUNDS = 60
 Call = Callable[..., object]
