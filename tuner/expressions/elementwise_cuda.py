@@ -30,6 +30,7 @@ _OF_16_BITS = ("float16", "bfloat16")
 _LOGISTIC = (0.0, 0.999948982, -0.9962757, 0.953420743, -0.770572928, 0.417937859, -0.104484464)
 """Coefficients, the constant first, of ``e / (1 + e)`` for ``e`` from 0 to 1."""
 _ANY = 3.4e38
+"""The largest float32, in the digits that matter: a bound that infinity alone exceeds."""
 TAILS = {
     "gelu": (
         (-1.00013442, -1.1489891, -0.464517158, -0.047949513, 0.00574347676, -0.000312084242),
@@ -46,8 +47,8 @@ TAILS = {
 """Short forms that are ``max(a, 0) - t * tail(t)`` with ``t = abs(a)``, and two polynomials for the tail: the first, of
 ``t``, is the logarithm to base 2 of ``e``, the second, of ``e``, the tail. They are minimax fits (least squares with
 Lawson's weights): within 2^-13 of the tail, where it is 2^-18 or more; beyond, of arguments below -4.5, a gelu is
-within 4e-9, one by tanh below -4.3 within 8e-9. Last the largest ``t`` that a polynomial is asked for; what is larger
-falls in a straight line. Exponential, division, erf and tanh of float32 are more instructions."""
+within 4e-9, one by tanh below -4.3 within 8e-9. Last the largest ``t`` for which the first is evaluated; beyond, it
+goes on in a straight line. Exponential, division, erf and tanh of float32 are more instructions."""
 
 
 def cuda(text: str, output: str = "float32") -> str:

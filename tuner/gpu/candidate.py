@@ -128,7 +128,7 @@ class Loaded(Timed):
     """Name, address and bytes of scratch that was zero before the first run, and must be after each."""
     regions: list[Region] = field(default_factory=list)
     constant: list[tuple[Region, list[_Place]]] = field(default_factory=list)
-    """Variables of its modules that every run must leave as it has found them, and the memory that they are in."""
+    """Memory of its modules that every run must leave as it has found it, each with the variables in it."""
     allocates: bool = False
     """Whether its code allocates memory, which a later launch gets again with what is in it."""
     copied: list[tuple[int, int, int]] = field(default_factory=list)
@@ -301,7 +301,7 @@ def _add_variables(
     they lie beside each other, and no copy reaches from one into another.
     """
 
-    def changes(symbol: str) -> bool:
+    def may_change(symbol: str) -> bool:
         return source_name(symbol) in state
 
     def remember(group: list[_Place]) -> None:
@@ -312,13 +312,13 @@ def _add_variables(
         check(cu.cuMemcpyDtoD(image, first.address, size_bytes))
         region = Region(source_name(first.symbol), first.address, size_bytes, image=image)
         loaded.regions.append(region)
-        if not changes(first.symbol):
+        if not may_change(first.symbol):
             loaded.constant.append((region, group))
         if first.symbol in filled:
             _, source, filled_bytes = filled[first.symbol]
             loaded.copied.append((image, source, filled_bytes))
 
-    for group in _neighbours(loaded.modules[-1], symbols, lambda one: one in filled or changes(one)):
+    for group in _neighbours(loaded.modules[-1], symbols, lambda one: one in filled or may_change(one)):
         try:
             remember(group)
         except DriverFailure:
