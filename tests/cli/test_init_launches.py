@@ -52,6 +52,39 @@ def test_many_macros_take_seconds() -> None:
     assert time.process_time() - began < 30
 
 
+@pytest.mark.parametrize(
+    ("index", "launched", "grid", "size"),
+    [
+        ("int i = blockDim.x * blockIdx.x + threadIdx.x;", "n / B, B", "n // block_size", "192 * 2**16"),
+        ("int i = (blockDim.x * blockIdx.x + threadIdx.x) / 32;", "n / (B / 32), B", "n // (block_size // 32)", None),
+        ("int i = blockDim.x * blockIdx.x + threadIdx.x;", "grid, block", "n // block_size", "192 * 2**16"),
+    ],
+)  # fmt: skip
+def test_blocks_of_the_launch_go_by_the_tuned_number_of_threads(
+    capsys: pytest.CaptureFixture[str], index: str, launched: str, grid: str, size: str | None
+) -> None:
+    """Nothing in the code is compared with the size: the launch alone says how many blocks there are."""
+    kernel = f"__global__ void k(int n, float* y) {{ {index} y[i] = i; }}\n"
+    data, _ = init(
+        capsys,
+        f"#define B 192\n{kernel}void go(int n, float* y) {{ dim3 grid(n / B), block(B); k<<<{launched}>>>(n, y); }}",
+    )
+    variant = data["variants"]["main"]
+    assert launch(data)["grid"] == [grid] and launch(data)["block"] == ["block_size"]
+    assert variant["parameters"]["block_size"]["default"] == 192
+    if size is not None:
+        assert data["problem"]["sizes"]["n"] == size
+        assert "n % block_size == 0" in variant["constraints"].values()
+
+
+def test_sizes_are_smaller_beside_extents_that_are_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 2^24 rows of 1024 numbers an array would have 64 GiB."""
+    kernel = "__global__ void k(float* y, const float* x) { int i = blockIdx.x * 1024 + threadIdx.x; y[i] = x[i]; }\n"
+    data, _ = init(capsys, f"{kernel}void go(float* y, float* x, int b) {{ k<<<b / 1024, 1024>>>(y, x); }}")
+    assert data["tensors"]["y"]["shape"] == ["rows", "1024"]
+    assert data["problem"]["sizes"] == {"rows": "2**14"}
+
+
 def test_several_kernels_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("kernel.cu").write_text(f"{STENCIL}{TOTAL}{TOTAL.replace('float*', 'double*')}")
     assert_refused(said_by(capsys, "init", "kernel.cu"), 2, "3 kernels", "--entry: stencil5, total")

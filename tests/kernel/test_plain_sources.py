@@ -230,3 +230,16 @@ def test_a_macro_in_a_header_that_the_kernel_does_not_need_is_said(tmp_path: Pat
     kernel = kernel_of(tmp_path, f'#include "box.h"\n{TEMPLATE}', ENTRY)
     request = RenderRequest(kernel.file, kernel.problem(), ARCHITECTURES[90], configuration())
     assert "box.h:2: error: expected an identifier" in Compiler(None).answer(request).error
+
+
+def test_what_is_of_the_host_alone_does_not_hinder(tmp_path: Path) -> None:
+    """NVRTC refuses members of the host, also of a struct that the device has."""
+    own = """struct Count {
+    int n;
+    __host__ int get() const { return n; }
+    __host__ __device__ float half() const { return n / 2.f; }
+};
+"""
+    source = f"{own}{TEMPLATE.replace('* x[i]', '* x[i] * Count{2}.half()')}"
+    kernel = kernel_of(tmp_path, source, ENTRY)
+    assert compiled(kernel) is Status.OK

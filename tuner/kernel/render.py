@@ -204,10 +204,14 @@ def _with_defines(
         elif name not in declared or isinstance(value, str):
             lines.append(f"#define {name} {_literal(value)}")
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
+    if any("__host__" in one for one in plain_texts(kernel, launch.template)):
+        lines.append(_NO_HOST)
     lines += [f"#define {name} {problem.sizes[name]}" for name in sizes]
     return "\n".join([*lines, f'#line 1 "{launch.template.name}"', device_part(text, entry)])
 
 
+_NO_HOST = "#undef __host__\n#define __host__"
+"""NVRTC refuses what is of the host alone, such as a member of a struct that the device uses, too."""
 _GUARDED = re.compile(r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)\b[^\n]*\n[ \t]*#[ \t]*define[ \t]+\1\b", re.MULTILINE)
 
 

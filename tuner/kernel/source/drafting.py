@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from tuner.kernel.draft import GAP, Draft, Given, LaunchDraft, ParameterDraft, TensorDraft, plain
+from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft, plain
 from tuner.kernel.source.allocated import with_allocations
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import sum_of
 from tuner.kernel.source.extents import limits, of_one_block, row_lengths, threads_kept, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
-from tuner.kernel.source.names import SMALL, SourceNames
+from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft, reduce_defaults
+from tuner.kernel.source.sizes import fit_blocks, limit_sizes, settle_sizes
 from tuner.kernel.source.tensors import WORDS, Tensors, bounds_loops
 from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 from tuner.kernel.toml.table import is_name
-
-DEFAULT_SIZES = {1: "2**24", 2: 4096, 3: 256}
-"""The default of sizes, by how many of them the largest tensor has; of more, 64."""
-EXPONENT = 10
-"""The default of a size that is an exponent: an array has 2 to the power of it."""
-SHARED_SIZE = 1024
-"""The default of a size of which a block keeps all in shared memory."""
-MOST_BLOCKS = 2**15
-"""The default of a size of which each is a block along y or z: a grid has 65535."""
-PAIRS_SIZE = 2**14
-"""The default where each thread goes through all elements."""
-SPARSE_ROWS = "2**20"
-"""The rows of a sparse matrix."""
-UNSEEN = 64
-"""The default of a size that no tensor has: a threshold, or a number of passes."""
-PRODUCT_SIZE = 1024
-"""The same for tensors of two sizes where there are others or loops, as in a matrix product."""
 
 
 def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
@@ -65,10 +48,11 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
     }
     launch = replace(guess.draft(), constants={name: tensor for name, (tensor, _) in filled.items()})
     tensors = with_allocations(names, guess, tensors)
-    _settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints])
-    _limit_sizes(names, tensors, launch)
+    settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints])
+    limit_sizes(names, tensors, launch)
     parameters, of_block = _parameters(names, use, guess, plain(launch.block))
     constraints = read.constraints | guess.constraints | of_block
+    fit_blocks(names, parameters, constraints)
     written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
     used = re.findall(r"\w+", str([tensors, launch, constraints, names.scalars]))
     sizes = {name: one for name, one in names.sizes.items() if name in used}
@@ -122,21 +106,6 @@ def _use_of(names: SourceNames) -> CodeUse:
         use = CodeUse(names.source, names.kernel, names.of_problem, {}, lengths)
     extents = LaunchGuess(names, use, {}).elements() | of_one_block(names, use) or unbounded(names, use)
     return CodeUse(names.source, names.kernel, names.of_problem, extents, lengths) if extents else use
-
-
-def _limit_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], launch: LaunchDraft) -> None:
-    """Set smaller defaults for sizes that are blocks along an axis, are kept in shared memory, or are exponents."""
-    for axis, text in enumerate(plain(launch.grid)):
-        large = {name for name in re.findall(r"\w+", text) if isinstance(names.sizes.get(name), str)}
-        if axis or len(large) > 1:
-            usual = DEFAULT_SIZES.get(len(large), 64) if len(large) > 1 else MOST_BLOCKS
-            names.sizes |= dict.fromkeys(large, usual)
-    by_default = {name for name, one in names.sizes.items() if one in (*DEFAULT_SIZES.values(), PRODUCT_SIZE)}
-    shared = launch.shared_bytes if isinstance(launch.shared_bytes, str) else ""
-    kept = names.sizes.keys() & re.findall(r"\w+", shared)
-    names.sizes |= dict.fromkeys(by_default & kept, SHARED_SIZE if len(kept) == 1 else UNSEEN)
-    exponents = by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", str(tensors)))
-    names.sizes |= dict.fromkeys(exponents, EXPONENT)
 
 
 def _parameters(
@@ -229,38 +198,6 @@ def _notes(names: SourceNames, empty: Sequence[str]) -> list[str]:
     if empty:
         lines.append(f"{GAP}: nothing fills the __constant__ memory {', '.join(empty)}: it holds zeros.")
     return lines
-
-
-def _settle_sizes(
-    names: SourceNames, tensors: Mapping[str, TensorDraft], use: CodeUse, launched: Sequence[Any]
-) -> None:
-    """Set the sizes that the source leaves open, so that the largest tensor has about 64 MiB.
-
-    Those that neither tensors nor what is ``launched`` has are marked.
-    """
-    large = [
-        name for name, one in names.sizes.items() if not (SMALL.fullmatch(name) or isinstance(one, Given))
-    ]
-    shown = re.findall(
-        r"\w+", str([[(one.shape, one.init) for one in tensors.values()], names.scalars, *launched])
-    )
-    for name in large:
-        if name not in shown and names.sizes[name] is None:
-            names.sizes[name] = Given(UNSEEN, "no array has it: the value that you use?", gap=True)
-    words = [
-        [word for extent in one.shape for word in re.findall(r"\w+", max(extent.split("+"), key=len))]
-        for one in tensors.values()
-    ]
-    counted = {*large, *names.options}
-    most = max((sum(name in counted for name in of) for of in words), default=1)
-    product = most == 2 and (len(large) > 2 or (use.quadratic and len(large) == 1))
-    usual = PRODUCT_SIZE if product else DEFAULT_SIZES.get(max(most, 1), 64)
-    if most == 1 and any(isinstance(one.init, Mapping) and "range" in one.init for one in tensors.values()):
-        usual = SPARSE_ROWS
-    if most == 1 and use.quadratic:
-        usual = PAIRS_SIZE
-    for name, value in names.sizes.items():
-        names.sizes[name] = value or (usual if name in large else 2)
 
 
 def _chosen(use: CodeUse, name: str) -> bool | None:

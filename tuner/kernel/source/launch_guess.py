@@ -117,7 +117,8 @@ class LaunchGuess:
             block = called if called in self._names.found else block
             many = self._called is not None and self._called_shape(0, axis) != "1"
             missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and (many or not self._axes()))
-            return block, (missed and self._called_shape(0, axis)) or ("sm_count" if of_grid else "1"), missed
+            grid = self._by_block(block, self._called_shape(0, axis)) if missed else None
+            return block, grid or ("sm_count" if of_grid else "1"), missed
         factor, bound = span
         block = self._block(axis, factor) if threads else self._called_shape(1, axis) or "1"
         if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
@@ -137,6 +138,7 @@ class LaunchGuess:
             bound = expression_text(python_text(self._names.text(bound))) or bound
         if bound is None or known is None or self._known(bound) is None:
             named = "[A-Za-z]" if known == "1" else rf"\b{re.escape(block)}(?!\w)"
+            called = self._by_block(block, called)
             return block, called or "1", called is None or not re.search(named, called)
         if bound in self._use.extents.values() and known != "1":
             of_block = f"({known})" if re.search(r"\W", known) else known
@@ -149,6 +151,16 @@ class LaunchGuess:
             self._names.found[most] = int(fixed[1] or fixed[3] or fixed[4] or 1)
             return block, f"min({covering}, {most}{' * sm_count' * bool(fixed[2])})", False
         return block, covering, gap
+
+    def _by_block(self, block: str, called: str | None) -> str | None:
+        """Return the number of blocks that the host launches, with a parameter for the threads of its own launch."""
+        if called is None or block not in self._names.found:
+            return called
+        own = re.compile(rf"\b{self._names.found[block] or '$'}\b")
+        called = own.sub(block, called) if len(own.findall(called)) == 1 else called
+        if whole := re.fullmatch(rf"(\w+) // {block}", called):
+            self.constraints[f"{whole[1]} is a whole number of blocks"] = f"{whole[1]} % {block} == 0"
+        return called
 
     def _unbound(self, axis: str, *, rows: bool) -> str | None:
         """Return the extent along an axis that the code compares with nothing: a tensor's outermost dimension.
