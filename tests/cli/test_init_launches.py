@@ -79,10 +79,37 @@ def test_blocks_of_the_launch_go_by_the_tuned_number_of_threads(
 
 def test_sizes_are_smaller_beside_extents_that_are_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     """Of 2^24 rows of 1024 numbers an array would have 64 GiB."""
-    kernel = "__global__ void k(float* y, const float* x) { int i = blockIdx.x * 1024 + threadIdx.x; y[i] = x[i]; }\n"
-    data, _ = init(capsys, f"{kernel}void go(float* y, float* x, int b) {{ k<<<b / 1024, 1024>>>(y, x); }}")
+    data, _ = init(
+        capsys,
+        """__global__ void pairs(unsigned* y, const unsigned* x) {
+            y += blockIdx.x * 1024 + threadIdx.x;
+            x += blockIdx.x * 1024 + threadIdx.x;
+            y[0] = min(x[0], x[512]);
+            y[512] = max(x[0], x[512]);
+        }
+        void go(unsigned* y, unsigned* x, unsigned n) { pairs<<<n / 1024, 512>>>(y, x); }""",
+    )
     assert data["tensors"]["y"]["shape"] == ["rows", "1024"]
     assert data["problem"]["sizes"] == {"rows": "2**14"}
+
+
+@pytest.mark.parametrize("axes", [1, 2])
+def test_a_launch_that_cannot_be_read_leaves_what_the_code_says(
+    capsys: pytest.CaptureFixture[str], axes: int
+) -> None:
+    """How many elements a program has may be what its user types; the problem had one."""
+    code = {
+        1: "int i = blockIdx.x * blockDim.x + threadIdx.x; y[i] *= y[i];",
+        2: "int i = blockIdx.y * 32 + threadIdx.y, j = blockIdx.x * 32 + threadIdx.x; y[i * width + j] *= 2;",
+    }
+    blocks = {1: "n / 256, 256", 2: "dim3(n / 32, n / 32), dim3(32, 32)"}
+    data, _ = init(
+        capsys,
+        f"__global__ void k(float* y, int width) {{ {code[axes]} }}\n"
+        f"int main(int c, char** v) {{ int n = read(v); float* y; k<<<{blocks[axes]}>>>(y, width_of(n)); }}",
+    )
+    assert len(launch(data)["grid"]) == axes and all("ceil_div" in text for text in launch(data)["grid"])
+    assert len(data["tensors"]["y"]["shape"]) == axes
 
 
 def test_several_kernels_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,7 +237,7 @@ def test_blocks_that_the_code_only_asks_for_are_marked(capsys: pytest.CaptureFix
     void run(const int* a, int* y, int n, int parts) { cuts<<<parts, 32>>>(a, y, n); }
     """
     data, said = init(capsys, text)
-    assert launch(data)["grid"] == ["1"] and "a guess: blocks" in said.err
+    assert launch(data)["grid"] == ["blocks"] and "a guess: blocks" in said.err
     assert "correct before anything else" not in said.err
 
 

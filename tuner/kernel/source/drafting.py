@@ -104,7 +104,8 @@ def _use_of(names: SourceNames) -> CodeUse:
     use = CodeUse(names.source, names.kernel, names.of_problem)
     if lengths := row_lengths(names, use):
         use = CodeUse(names.source, names.kernel, names.of_problem, {}, lengths)
-    extents = LaunchGuess(names, use, {}).elements() | of_one_block(names, use) or unbounded(names, use)
+    guess = LaunchGuess(names, use, {})
+    extents = guess.elements() | of_one_block(names, use) or unbounded(names, use, launched=guess.is_read())
     return CodeUse(names.source, names.kernel, names.of_problem, extents, lengths) if extents else use
 
 

@@ -22,14 +22,14 @@ BLOCKS = 1024
 """The default of a number of blocks that a loop over the grid leaves open: some eight for each multiprocessor."""
 
 
-def unbounded(names: SourceNames, use: CodeUse) -> dict[str, str]:
+def unbounded(names: SourceNames, use: CodeUse, *, launched: bool) -> dict[str, str]:
     """Return the size that each index without a bound stays below, by variable, and add to the sizes those it takes.
 
     ``c[y * width + x]`` bounds x; of ``c[i] = a[i]`` the file gets a size, and of ``sums[blockIdx.x]`` the number of
     blocks, where a loop over the grid makes any number right. None where the source launches the kernel: its grid says
-    how many blocks there are.
+    how many blocks there are, where it can be read, which is ``launched``.
     """
-    if names.called is not None:
+    if launched:
         return {}
     found: dict[str, str] = {}
     indices = [index for pointer in use.pointers.values() for index in pointer.indices]

@@ -77,6 +77,11 @@ class LaunchGuess:
             more={"cooperative": True} if self._use.uses("this_grid") and self._use.uses("sync") else {},
         )
 
+    def is_read(self) -> bool:
+        """Return whether the source launches the kernel, and says the number of blocks along each axis of the code."""
+        axes = [axis for axis in AXES if self._use.uses(f"blockIdx.{axis}")]
+        return self._called is not None and all(self._called_shape(0, axis) is not None for axis in axes)
+
     def elements(self) -> dict[str, str]:
         """Return how many blocks the source launches, by sizes, where an index has a block's number by itself."""
         found = {}
