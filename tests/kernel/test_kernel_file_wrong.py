@@ -345,6 +345,11 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
         'options = { op_uses_x = [1], op = { expression = "x", of = ["x"] }, order',
         ("'op_uses_x' cannot be a name", "a macro of the option 'op'", "rename it"),
     ),
+    "parameters that are no table": (
+        "[variants.plain]\nsummary",
+        "[variants.more]\nparameters = 1\n[variants.plain]\nsummary",
+        ("variants: more", "parameters = 1 is not a table"),
+    ),
     "missing include folder": ("[work]", '[compile]\ninclude = ["inc"]\n[work]', ("'inc' does not exist",)),
 }
 

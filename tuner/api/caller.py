@@ -87,7 +87,7 @@ def ask(file: str, values: Mapping[str, Any]) -> Any:
 
 def asks_its_program(file: Path) -> bool:
     """Return whether a reference's file is one that asks the program whose function it is."""
-    return file.name == "caller.py" and "import ask" in file.read_text()
+    return file.name == "caller.py" and "import ask" in file.read_text(encoding="utf-8")
 
 
 def portable(function: Callable[..., Any]) -> tuple[str, str]:

@@ -256,7 +256,7 @@ def save(kernel: KernelSpec, target: Path) -> Path:
         for path, to in places.items():
             (to if path.is_dir() else to.parent).mkdir(parents=True, exist_ok=True)
             if to == target:
-                to.write_text(text)
+                to.write_text(text, encoding="utf-8")
             elif not to.exists():
                 shutil.copyfile(path, to)
     except OSError as error:

@@ -49,7 +49,7 @@ def init(asked: InitArguments) -> None:
     launches = [replace(launch, template=template) for launch in draft.launches]
     written = replace(draft, head=[first, *draft.head], launches=launches).toml()
     with whole_file(output, replace=asked.force) as path:
-        path.write_text(written)
+        path.write_text(written, encoding="utf-8")
     fixed = [line for line in draft.head if not line.startswith(GAP)]
     how = ": a parameter is a macro that the source does not define, or between #ifndef and #endif"
     tuned = ", ".join(draft.parameters) or "nothing yet" + how * (not fixed)

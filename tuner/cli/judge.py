@@ -45,7 +45,7 @@ def judge(asked: JudgeArguments) -> None:
         UsageError: the task or the file of the candidate is not there, or options do not go together.
     """
     if asked.explain_format:
-        click.echo(paths.agents_page().read_text())
+        click.echo(paths.agents_page().read_text(encoding="utf-8"))
         click.echo(json.dumps(schema(), indent=2))
         return
     _refuse_wrong(asked)

@@ -228,7 +228,7 @@ def _initial_lines(data: dict[str, Any]) -> list[Line]:
     without: dict[str, list[str]] = {}
     for number, one in enumerate(data["seeds"], 1):
         doc = f"  ({one['doc']})" if one["doc"] else ""
-        if configuration := one["configuration"]:
+        if (configuration := one["configuration"]) is not None:
             values = [
                 f"{name}={value_text(configuration[name])}"
                 for name in one["parameters"]

@@ -190,6 +190,8 @@ class PlanMaker:
     def _between(self, item: TensorEntry, dtype: str, count: int) -> tuple[float, float]:
         """Return the least and largest number of a tensor's init, or of so many in steps the first and the step."""
         first, second = (expression.evaluate(self._names) for expression in item.between)
+        for text in (one for one in (first, second) if isinstance(one, str)):
+            raise KernelError(f"init of {item.name}: {text!r} is no number", "write expressions of numbers")
         steps = item.init == "range"
         low, high = sorted((first, first + second * (count - 1))) if steps else (first, second)
         whole = DTYPES[dtype].whole

@@ -224,7 +224,7 @@ def _read(source: Any) -> str:
     if "\n" in text or any(mark in text for mark in "(){};\\") or not Path(text).suffix:
         return text
     try:
-        return Path(text).read_text()
+        return Path(text).read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot read {text}: {error.strerror}", "give a source, or its path") from None
 

@@ -91,7 +91,7 @@ class HostCode:
         text = text if 'extern "C"' in text else f'extern "C" {{\n{text}\n}}'
         lines = [f"#define {name} {value}" for name, value in configuration.items()]
         source = self._folder / f"k{number}.{'cu' if self._cuda else 'cc'}"
-        source.write_text("\n".join([*lines, text, ALLOCATE if self._cuda else ""]))
+        source.write_text("\n".join([*lines, text, ALLOCATE if self._cuda else ""]), encoding="utf-8")
         command = [self._compiler, str(source), "-o", str(source.with_suffix(".so")), *self._flags]
         return _error(command, COMPILE_S, self._folder), 1e3 * (time.monotonic() - began)
 

@@ -73,7 +73,7 @@ def totals(rows: Sequence[Row], wall_s: float) -> dict[str, float]:
 def write_json(name: str | Path, data: Any) -> None:
     """Write a file, whose name gets ``.json`` and whose folder is made; NumPy's numbers and arrays as plain ones."""
     with whole_file(json_path(name), replace=True) as partial:
-        partial.write_text(json.dumps(data, indent=1, default=plain))
+        partial.write_text(json.dumps(data, indent=1, default=plain), encoding="utf-8")
 
 
 def json_path(name: str | Path) -> Path:

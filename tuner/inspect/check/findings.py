@@ -118,14 +118,14 @@ def load(file: Path) -> tuple[KernelSpec | None, Report]:
     report = Report(file, TomlLines("", {}))
     try:
         data = read_toml(file)
-        report.lines = TomlLines(file.read_text(), data)
+        report.lines = TomlLines(file.read_text(encoding="utf-8"), data)
         read = read_file(file)
     except KernelError as error:
         _add_unreadable(report, error)
         return None, report
-    report.lines = TomlLines(file.read_text(), read.data)
+    report.lines = TomlLines(file.read_text(encoding="utf-8"), read.data)
     if read.initial is not None:
-        lines = TomlLines(read.initial.path.read_text(), read.initial.data)
+        lines = TomlLines(read.initial.path.read_text(encoding="utf-8"), read.initial.data)
         report.beside[read.initial.path.name] = (read.initial.path, lines)
     try:
         return kernel_of(read), report

@@ -72,7 +72,7 @@ def machine() -> Path:
     """
     version = subprocess.run([str(COMPILER), "--version"], capture_output=True, text=True, check=False).stdout
     files = [path for path in sorted(Path(__file__).parent.rglob("*")) if path.is_file()]
-    texts = [path.read_text() for path in files if ".py" not in path.suffix]
+    texts = [path.read_text(encoding="utf-8") for path in files if ".py" not in path.suffix]
     kept = paths.emulator() / digest([version, *FLAGS, *LINKED, *texts, FORWARDED])
     if not refusal(kept.parent):
         if (kept / "machine.so").is_file():
@@ -100,8 +100,8 @@ def _build_machine(folder: Path) -> None:
         for other in others:
             path = folder / "include" / other
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"#include <{name}>\n")
-    (folder / "behind.cpp").write_text(BESIDE)
+            path.write_text(f"#include <{name}>\n", encoding="utf-8")
+    (folder / "behind.cpp").write_text(BESIDE, encoding="utf-8")
     compile_cpp("-c", "-o", folder / "behind.o", folder / "behind.cpp")
     compile_cpp("-x", "c++-header", "-o", folder / "cuda.hpp.gch", folder / "cuda.hpp")
     compile_cpp("-shared", UNSEEN, "-O2", "-o", folder / "machine.so", folder / "machine.cpp", "-ldl")

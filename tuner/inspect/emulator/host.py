@@ -184,15 +184,15 @@ class HostKernel:
             given[name] = f"#include <{own}>\nnamespace cuda {{ namespace std = ::std; }}\n"
         for of in header_folders():
             if (plain := of / PLAIN).is_file():
-                given[PLAIN] = plain.read_text()
+                given[PLAIN] = plain.read_text(encoding="utf-8")
         for name, text_of in given.items():
             (headers / name).parent.mkdir(parents=True, exist_ok=True)
-            (headers / name).write_text(text_of)
+            (headers / name).write_text(text_of, encoding="utf-8")
         folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", headers)]
         words = [*LINKED, *folders, "-o", library, file, *objects]
         dynamic = dynamic_names(source)
         while True:
-            file.write_text(text + shared_places(dynamic))
+            file.write_text(text + shared_places(dynamic), encoding="utf-8")
             compile_cpp(*words, machine() / "behind.o", machine() / "machine.so", "-lgcc")
             try:
                 self._library = ctypes.CDLL(str(library))

@@ -70,7 +70,8 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     given = problem.get("presets", dict, {})
     variants = top.data.get("variants")
     tables = variants.values() if isinstance(variants, dict) else ()
-    parameters = {name for one in tables if isinstance(one, dict) for name in one.get("parameters") or ()}
+    given_of = [one.get("parameters") for one in tables if isinstance(one, dict)]
+    parameters = {name for one in given_of if isinstance(one, dict) for name in one}
     macros = {f"{role}_type": f"the type of the dtype role {role!r}" for role in dtypes} | {
         f"{name}_uses_{item}": f"a macro of the option {name!r}"
         for name, of in elements.items()

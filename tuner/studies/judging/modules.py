@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tuner.children.module_worker import LOOKING, ModuleFile, Port, Ports
-from tuner.core.errors import UsageError
+from tuner.core.errors import DeviceError, UsageError
 from tuner.core.processes import ChildDied, ask_once
 from tuner.kernel.draft import key, toml_value
 from tuner.kernel.modules import FILE, REDUCTION, TOLERANCE
@@ -48,6 +48,8 @@ def write_task(file: Path, folder: Path) -> Path:
         found = Ports(error=str(died))
     if found is None:
         raise UsageError(f"{file.name}: it has not returned in {LOOKING_S:g} s", "use smaller inputs")
+    if found.error.startswith(ModuleNotFoundError.__name__):
+        raise DeviceError(f"{file.name}: {found.error}", "install it beside the tuner")
     if found.error:
         raise UsageError(f"{file.name}: {found.error}", remedy)
     inputs = {f"x{number}": port for number, port in enumerate(found.inputs)}
@@ -58,9 +60,9 @@ def write_task(file: Path, folder: Path) -> Path:
         for number, (name, port) in enumerate(inputs.items())
         if not port.init
     )
-    (folder / "functions.py").write_text(functions)
+    (folder / "functions.py").write_text(functions, encoding="utf-8")
     task = folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}.toml"
-    task.write_text("\n".join(_lines(file, inputs, outputs)))
+    task.write_text("\n".join(_lines(file, inputs, outputs)), encoding="utf-8")
     return task
 
 
