@@ -146,6 +146,23 @@ void run(const float* x, float* y, int rows, int columns) {
     assert "tuned: nothing yet" in said.out and "#ifndef THREADS" in said.err
 
 
+@pytest.mark.parametrize("name", ["THREADS_PER_BLOCK", "LOCAL_SIZE", "ELEMENTS_PER_BLOCK"])
+def test_what_a_block_has_by_its_name_is_no_size_of_the_problem(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"""
+    #define {name} 256
+    __global__ void twice(const float* x, float* y, int n) {{
+        int i = blockIdx.x * {name} + threadIdx.x;
+        if (i < n) y[i] = 2 * x[i];
+    }}
+    void run(const float* x, float* y, int n) {{ twice<<<(n + {name} - 1) / {name}, {name}>>>(x, y, n); }}
+    """
+    data, said = init(capsys, text)
+    assert (launch(data)["grid"], launch(data)["block"]) == (["ceil_div(n, 256)"], ["256"])
+    assert (f"To tune {name}: #ifndef {name}" in said.err) == (name != "ELEMENTS_PER_BLOCK")
+
+
 def test_tiles_of_cooperative_groups_are_lanes(capsys: pytest.CaptureFixture[str]) -> None:
     data, _ = init(
         capsys,

@@ -15,7 +15,7 @@ from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.classes import words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import DEPTH, python_of
-from tuner.kernel.source.parameters import is_block, is_size
+from tuner.kernel.source.parameters import is_choice, is_size
 from tuner.kernel.source.tree import code, head_of, name_node, names_in, text_of, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
 from tuner.kernel.source.use import LEAST_SIZE, number_of, numbers_of
@@ -208,7 +208,7 @@ class SourceNames:
             value = int(macro.value.strip("()uU"))
             if macro.guarded or (value >= LEAST_SIZE and is_size(name) and name in of_kernel):
                 self._take_macro(name, value)
-            elif value >= LEAST_SIZE and not is_block(name) and name in of_kernel:
+            elif value >= LEAST_SIZE and not is_choice(name) and name in of_kernel:
                 self.renamed[name] = str(value)
 
     def _take_macro(self, name: str, value: int | None) -> None:

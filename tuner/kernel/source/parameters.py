@@ -16,7 +16,8 @@ _SIZE = re.compile(
     r"(?:_?[xyzmnkwh])?\Z"
 )
 _BLOCK = re.compile(
-    r"(?i)(?!.*per_?(?!block|cta|work_?group)).*(block|threads|tpb|blk|bdim|work_?group|wg).*|[bt][xyz]|ntx|nty|n_?threads"
+    r"(?i)(?!.*per)(.*(block|threads|tpb|blk|bdim|work_?group|wg).*|[bt][xyz]|ntx|nty|n_?threads|local_?size(_?[xyz])?)"
+    r"|.*threads?_?per_?(block|cta|work_?group|wg).*"
 )
 _SWITCH = re.compile(r"(?i)(use|enable|with|has|is|do|no)_\w+|\w+_(enabled|flag|on)")
 _KINDS = (
