@@ -20,7 +20,7 @@ import numpy as np
 from tuner.core.errors import DivisionByZeroError, ExpressionError, TunerError, suggestion
 from tuner.expressions.columns import Columns
 from tuner.expressions.elementwise import parse_element
-from tuner.expressions.parsing import COMPARE_SIGNS, parse_tree
+from tuner.expressions.parsing import BINARY_SIGNS, COMPARE_SIGNS, parse_tree
 from tuner.runtime import expressions as trees
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.expressions import Arithmetic, NoValueError, Tree
@@ -63,19 +63,6 @@ FUNCTION_NAMES = frozenset(
 )
 WIDE = Arithmetic(BITS, {"itemsize": _itemsize, **ELEMENT_FUNCTIONS})
 """The arithmetic of kernel files; that of bundles has 64 bits."""
-
-_BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.FloorDiv: "//",
-    ast.Mod: "%",
-    ast.Pow: "**",
-    ast.BitAnd: "&",
-    ast.BitOr: "|",
-    ast.BitXor: "^",
-}
 
 
 class Expression(trees.Expression):
@@ -273,8 +260,8 @@ class _Reader:
                     raise ExpressionError(f"{name!r} is a function in {self._text!r}", f"write {name}(...)")
                 self.names.add(name)
                 return name
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return _BINARY[type(op)], self.tree(left), self.tree(right)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in BINARY_SIGNS:
+                return BINARY_SIGNS[type(op)], self.tree(left), self.tree(right)
             case ast.BinOp(left=left, op=ast.LShift() | ast.RShift() as op, right=right):
                 by = self.tree(right)
                 power: Tree = 1 << by if isinstance(by, int) and 0 <= by < MAX_SHIFT else ("**", 2, by)

@@ -23,6 +23,19 @@ COMPARE_SIGNS: dict[type[ast.cmpop], str] = {
     ast.GtE: ">=",
 }
 """Comparisons as they are written in Python, in C++ and in trees."""
+BINARY_SIGNS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+    ast.BitAnd: "&",
+    ast.BitOr: "|",
+    ast.BitXor: "^",
+}
+"""Operators of two numbers as they are written in Python and in trees."""
 
 
 def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:

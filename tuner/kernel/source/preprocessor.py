@@ -8,7 +8,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tuner.core.errors import KernelError
+from tuner.expressions.parsing import BINARY_SIGNS, COMPARE_SIGNS
 from tuner.kernel.source.expressions import python_of
+from tuner.runtime.expressions import Expression
 
 MAX_SOURCE_BYTES = 4 << 20
 """Of a text that is read; larger ones are no kernel."""
@@ -187,6 +189,8 @@ class _Branches:
         self.macros: dict[str, Macro] = {}
         self.asked: set[str] = set()
         self._before = set(defined)
+        self._values: dict[str, float | None] = {}
+        """Of macros, until another one is defined."""
         self._open: list[tuple[bool, list[str], frozenset[str]]] = []
         """Of each conditional: whether the branch is taken, the conditions so far, and names that would prevent it."""
 
@@ -208,6 +212,7 @@ class _Branches:
         elif word == "endif" and self._open:
             self._open.pop()
         elif word == "define" and self.taken and (define := _DEFINE.match(rest)):
+            self._values.clear()
             name = define[1]
             taken = tuple(re.findall(r"\w+", define[2].replace("...", " __VA_ARGS__"))) if define[2] else None
             value = _ATTRIBUTE.sub("", define[3]).strip()
@@ -215,6 +220,7 @@ class _Branches:
             if not self._limits(name):
                 self.macros.setdefault(name, Macro(name, value, taken, line, unless))
         elif word == "undef" and self.taken and not self._limits(rest):
+            self._values.clear()
             self.macros.pop(rest, None)
             self._before.discard(rest)
         elif word == "pragma" and self.taken and rest.startswith("unroll"):
@@ -244,20 +250,37 @@ class _Branches:
             of_cuda = re.fullmatch(r"__\w+_H__", name)  # or of the source: its own headers come first
             return f" {name} " if of_cuda else f" {int(GIVEN.get(name, False))} "
 
-        *others, last = (_truth(python_of(_DEFINED.sub(known, one))) for one in conditions)
-        return last is not False and all(one is False for one in others)
+        *others, last = (self._value(python_of(_DEFINED.sub(known, one))) for one in conditions)
+        return last != 0 and all(one == 0 for one in others)
 
-
-def _truth(tree: ast.expr | None) -> bool | None:
-    """Return whether a condition holds; None where that takes more than numbers."""
-    match tree:
-        case ast.Constant(value=value):
-            return bool(value)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = _truth(operand)
-            return None if inner is None else not inner
-        case ast.BoolOp(op=operator, values=parts):
-            ends = isinstance(operator, ast.Or)
-            known = {_truth(part) for part in parts}
-            return ends if ends in known else None if None in known else not ends
-    return None
+    def _value(self, tree: ast.expr | None) -> float | None:
+        """Return the value of a condition, or of a part; None where it depends on names that have none here."""
+        match tree:
+            case ast.Constant(value=int() | float() as value):
+                return value
+            case ast.Name(id=name):
+                macro = self.macros.get(name) if name not in self._before else None
+                if macro is not None and macro.parameters is None and name not in self._values:
+                    self._values[name] = None  # while it is looked up: it may stand for itself
+                    self._values[name] = self._value(python_of(macro.value))
+                return self._values.get(name)
+            case ast.UnaryOp(op=ast.Not() | ast.USub() as op, operand=operand):
+                sign, parts = "not" if isinstance(op, ast.Not) else "neg", [operand]
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                sign, parts = COMPARE_SIGNS[type(op)], [left, right]
+            case ast.BinOp(left=left, op=op, right=right):
+                sign, parts = BINARY_SIGNS[type(op)], [left, right]
+            case ast.BoolOp(op=op, values=parts):
+                sign = "and" if isinstance(op, ast.And) else "or"
+            case ast.Call(func=ast.Name(id=sign), args=parts):
+                pass
+            case _:
+                return None
+        try:
+            values = [self._value(part) for part in parts]
+            if sign in ("and", "or"):  # one part may be enough
+                ends, known = sign == "or", {None if one is None else bool(one) for one in values}
+                return ends if ends in known else None if None in known else not ends
+            return None if None in values else Expression.arithmetic.apply(sign, *values)
+        except (ArithmeticError, LookupError, TypeError, RecursionError):
+            return None
