@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
         ("#define WIDE ALSO\n#define ALSO (1 << 4)", "WIDE % 16 + 1 < 1", False),
         ("#define WIDE 0x10u", "defined(WIDE) && WIDE / 8 <= 1", False),
         ("#ifndef WIDE\n#define WIDE 0\n#endif", "WIDE", False),
-        ("#define WIDE 1\n#if WIDE\n#undef WIDE\n#define WIDE 0\n#endif", "WIDE", True),
+        ("#define WIDE 1\n#undef WIDE\n#define WIDE 0", "WIDE", False),
         ("#define WIDE 0", "WIDE && UNKNOWN", False),
         ("#define WIDE 0", "WIDE || UNKNOWN", True),
         ("#define WIDE WIDE", "WIDE == 1", True),
@@ -60,3 +60,55 @@ def test_of_kernels_of_one_name_that_counts_whose_branch_is_chosen(
     data, _ = init(capsys, text)
     assert launch(data)["arguments"] == ["x", "y"]
     assert data["tensors"]["y"]["dtype"] == "float64"
+
+
+@pytest.mark.parametrize(
+    ("before", "conditions", "values", "default"),
+    [
+        ("", ["METHOD == 0", "METHOD == 1", "2 == METHOD"], [0, 1, 2], 0),
+        ("#define FAST 3", ["METHOD == 1", "METHOD == 2", "METHOD == FAST"], [1, 2, 3], 1),
+        ("#ifndef METHOD\n#define METHOD 0\n#endif", [f"METHOD == {n}" for n in range(4)], [0, 1, 2, 3], 0),
+        ("#ifndef METHOD\n#define METHOD 64\n#endif", ["METHOD == 32", "METHOD == 64"], [32, 64], 64),
+        ("#ifndef METHOD\n#define METHOD 8\n#endif", ["METHOD == 4", "1"], [0, 4, 8], 8),
+        ("", ["METHOD"], [0, 1], 0),
+        ("", ["!METHOD && n_passes > 1"], [0, 1], 0),
+        ("", ["METHOD == 2", "METHOD"], [0, 1, 2], 0),
+        ("", ["METHOD != 0"], [0, 1], 0),
+        ("", ["METHOD > 1"], [1, 2, 4, 8], 1),
+        ("__constant__ float of[METHOD] = {};", ["METHOD == 2", "1"], [1, 2, 4, 8], 1),
+        ("__constant__ float of[METHOD] = {};", ["METHOD == 3", "METHOD == 5"], [3, 5], 3),
+    ],
+)
+def test_values_are_those_that_choose_a_branch(
+    before: str, conditions: list[str], values: list[int], default: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for a name that the code uses, too, and compares with one number at most."""
+    branches = "\n#el".join(f"if {one}\n y[i] = {n} * x[i];" for n, one in enumerate(conditions))
+    text = f"""{before}
+__global__ void scaled(const float* x, float* y, int n) {{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+#{branches}
+#endif
+}}
+"""
+    data, _ = init(capsys, text)
+    parameter = data["variants"]["main"]["parameters"]["METHOD"]
+    assert (parameter["values"], parameter["default"]) == (values, default)
+
+
+def test_what_unrolls_a_loop_has_more_values_than_those_of_a_condition(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = """__global__ void scaled(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+#if UNROLL == 0
+    #pragma unroll 1
+#else
+    #pragma unroll UNROLL
+#endif
+    for (int j = 0; j < 8; j++) if (i < n) y[i] += x[i];
+}
+"""
+    data, _ = init(capsys, text)
+    assert data["variants"]["main"]["parameters"]["UNROLL"]["values"] == [1, 2, 4, 8]

@@ -155,7 +155,7 @@ def test_macros_constant_memory_and_launches() -> None:
     assert macros["BLOCK"] == ("128", True, None)
     assert macros["RADIUS"] == ("2", False, None)
     assert macros["AT"][2] == ("i", "j")
-    assert {"UNROLL", "TILE"} <= source.asked
+    assert {"UNROLL", "TILE"} <= source.asked.keys()
     symbols = [(one.name, one.extents, one.constant, one.initialised) for one in source.symbols]
     assert symbols == [
         ("filter", ("2 * RADIUS + 1", "3"), True, False),

@@ -121,7 +121,7 @@ class Reader:
         available = {name: name for name in given}
         available |= {name: of for name, of in self.names.items() if of in given}
         reference, function = reference_of(self.call, outputs, self.files, available)
-        words = self.source.asked | self.source.names
+        words = self.source.names.union(self.source.asked)
         role = free_role({*self.sizes, *self.parameters, *self.names.values()}, words)
         draft = Draft(
             name=self.name,

@@ -111,8 +111,8 @@ class Source:
     """The members of each class that has numbers alone, those of an array one by one; None for another class."""
     items: tuple[Item, ...]
     """All declarations, in order."""
-    asked: frozenset[str]
-    """Names that conditionals and pragmas of the preprocessor use."""
+    asked: Mapping[str, frozenset[int]]
+    """Names that conditionals and pragmas of the preprocessor use, with the values that choose a branch, if any do."""
     skipped: Mapping[int, frozenset[str]]
     """Words of branches that are not taken, by the line of the directive before them."""
     text: str = field(repr=False)

@@ -126,7 +126,7 @@ def _parameters(
     tiles = re.findall(r"\btiled_partition ?< ?(\w+)", use.code)  # of cooperative groups: lanes
     kinds = dict.fromkeys(tiles, "lanes_per_tile") | dict.fromkeys(names.switches, "use_it")
     parameters = {
-        name: parameter_draft(kinds.get(name, name), value, axes.get(name))
+        name: parameter_draft(kinds.get(name, name), value, axes.get(name), names.source.asked.get(name, ()))
         for name, value in names.found.items()
     }
     for name in names.doubtful - set(axes):

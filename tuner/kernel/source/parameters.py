@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from tuner.kernel.draft import ParameterDraft
@@ -56,19 +56,24 @@ def is_choice(name: str) -> bool:
     return bool(says) or any(kind[0].fullmatch(name) for kind in _KINDS)
 
 
-def parameter_draft(name: str, default: int | None = None, block: str | None = None) -> ParameterDraft:
+def parameter_draft(
+    name: str, default: int | None = None, block: str | None = None, chosen: Collection[int] = ()
+) -> ParameterDraft:
     """Return a parameter with values to try.
 
     Args:
         name: the parameter's.
         default: its value in the source, which is then one of the values.
         block: of threads of a block their axis, or empty if that is the only one; None for another parameter.
+        chosen: the values with which conditionals choose a branch, if they do.
     """
     doc = ""
     values: tuple[int, ...]
     if block is not None:
         values, usual = _BLOCKS[block]
         doc = f"threads of a block{f' along {block}' if block else ''}"
+    elif chosen:
+        values, usual = tuple(chosen), min(chosen)
     elif _SWITCH.fullmatch(name):
         values, usual = (0, 1), 0
     else:

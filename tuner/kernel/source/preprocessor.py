@@ -65,8 +65,8 @@ class Preprocessed:
     text: str
     """The branches that are taken, without directives and comments: as long as the source, with spaces instead."""
     macros: dict[str, Macro]
-    asked: frozenset[str]
-    """Names that conditionals and ``#pragma unroll`` use."""
+    asked: Mapping[str, frozenset[int]]
+    """Names that conditionals and ``#pragma unroll`` use, with the values that choose a branch, if they are known."""
     skipped: Mapping[int, frozenset[str]]
     """Words of branches that are not taken, by the line of the directive before them."""
 
@@ -98,23 +98,23 @@ def preprocessed(text: str, defined: Collection[str] = ()) -> Preprocessed:
 
     plain = _PIECE.sub(piece, text)
     macros = branches.macros
-    code = "\n".join([plain, *(one.value for one in macros.values()), *branches.asked])
+    words = re.compile(r"[A-Za-z_$][\w$]*")  # a called name is a piece a letter
+    by_line = {line: frozenset(words.findall("".join(pieces))) for line, pieces in skipped.items()}
+    used = {word for text in (plain, *(one.value for one in macros.values())) for word in words.findall(text)}
     marks = {
         name
         for one in macros.values()
         for name in one.unless
         if name in macros and name in macros[name].unless
     }
-    defaults = marks & set(re.findall(r"[\w$]+", code))  # not those of headers
+    defaults = marks & {*used, *branches.asked}  # not those of headers
     for name, macro in macros.items():
         macros[name] = replace(macro, guarded=name in macro.unless or not defaults.isdisjoint(macro.unless))
     plain = without_launches(plain, macros)
     empty = [one.name for one in macros.values() if one.parameters is None and _NO_WORD.fullmatch(one.value)]
     empty += ["__restrict", "__restrict__"]  # a parser may take them for types or names
     plain = re.sub(rf"\b(?:{'|'.join(empty)})\b", lambda match: blank(match[0]), plain)
-    words = re.compile(r"[A-Za-z_$][\w$]*")  # a called name is a piece a letter
-    by_line = {line: frozenset(words.findall("".join(pieces))) for line, pieces in skipped.items()}
-    return Preprocessed(plain, macros, frozenset(branches.asked), by_line)
+    return Preprocessed(plain, macros, branches.chosen_by(used.union(*by_line.values())), by_line)
 
 
 def without_launches(text: str, macros: Mapping[str, Macro]) -> str:
@@ -187,7 +187,12 @@ class _Branches:
 
     def __init__(self, defined: Collection[str]) -> None:
         self.macros: dict[str, Macro] = {}
-        self.asked: set[str] = set()
+        self.asked: dict[str, set[int]] = {}
+        """Names with the numbers that conditionals compare them with."""
+        self._tested: set[str] = set()
+        """Those that are conditions by themselves."""
+        self._used: set[str] = set()
+        """Those that pragmas use, and definitions of branches that are not taken."""
         self._before = set(defined)
         self._values: dict[str, float | None] = {}
         """Of macros, until another one is defined."""
@@ -223,8 +228,24 @@ class _Branches:
             self._values.clear()
             self.macros.pop(rest, None)
             self._before.discard(rest)
-        elif word == "pragma" and self.taken and rest.startswith("unroll"):
-            self.asked |= set(re.findall(r"[A-Za-z_]\w*", rest)[1:])
+        elif word == "define" or (word == "pragma" and rest.startswith("unroll")):
+            names = set(re.findall(r"[A-Za-z_]\w*", rest)[1:])
+            self._used |= names
+            self.asked |= {name: set() for name in names - self.asked.keys() if self.taken}
+
+    def chosen_by(self, used: Collection[str]) -> dict[str, frozenset[int]]:
+        """Return the names that are asked for, with the values that choose a branch.
+
+        A name that the code uses, too, may have other values, unless it is compared with several.
+        """
+        chosen = dict[str, frozenset[int]]()
+        for name, compared in self.asked.items():
+            values = compared if len(compared) > 1 and name not in self._used else set()
+            if name not in used and name not in self._used:
+                values = compared | ({0, 1} if name in self._tested else set())
+                values |= {int(0 in values)} if len(values) == 1 else set()  # for the other branch
+            chosen[name] = frozenset(values)
+        return chosen
 
     def _limits(self, name: str) -> bool:
         """Return whether a macro is defined again because of its value."""
@@ -234,11 +255,29 @@ class _Branches:
     def _branch(self, conditions: list[str]) -> None:
         """Open the branch whose condition is the last, after those that the others had."""
         if self.taken and "defined" not in conditions[-1]:
-            self.asked |= set(re.findall(r"[A-Za-z_]\w*", conditions[-1])) - {"__has_include"}
+            names = set(re.findall(r"[A-Za-z_]\w*", conditions[-1])) - {"__has_include"}
+            self.asked |= {name: set() for name in names - self.asked.keys()}
+            self._compare(python_of(conditions[-1]))
         asked = {one or other for one, other in _DEFINED.findall(" ".join(conditions))}
         taken = self._holds(conditions, "")
         unless = frozenset(name for name in asked if taken and not self._holds(conditions, name))
         self._open.append((self.taken and taken, conditions, unless))
+
+    def _compare(self, condition: ast.expr | None) -> None:
+        """Keep what a condition compares names with."""
+        left = [condition]
+        while left:
+            match left.pop():
+                case ast.Name(id=name):
+                    self._tested.add(name)
+                case ast.BoolOp(values=parts):
+                    left += parts
+                case ast.UnaryOp(op=ast.Not(), operand=operand):
+                    left.append(operand)
+                case ast.Compare(left=one, ops=[ast.Eq() | ast.NotEq()], comparators=[other]):
+                    for side, number in ((one, other), (other, one)):
+                        if isinstance(side, ast.Name) and isinstance(value := self._value(number), int):
+                            self.asked.setdefault(side.id, set()).add(value)
 
     def _holds(self, conditions: list[str], also: str) -> bool:
         """Return whether the last condition is taken to hold and none before, where one more name is defined."""
