@@ -112,3 +112,71 @@ def test_what_unrolls_a_loop_has_more_values_than_those_of_a_condition(
 """
     data, _ = init(capsys, text)
     assert data["variants"]["main"]["parameters"]["UNROLL"]["values"] == [1, 2, 4, 8]
+
+
+@pytest.mark.parametrize("default", [0, 1])
+def test_constant_memory_of_all_branches_is_filled(default: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """But not what only other kernels use, or the host."""
+    text = f"""
+    #ifndef PRE
+    #define PRE {default}
+    #endif
+    __constant__ float c[6];
+    __constant__ float by_function[3], by_branch[4], of_other[5], of_host[2];
+    __device__ float scaled(float x) {{ return x * by_function[0]; }}
+    #if PRE == 0
+    __device__ float added(float x) {{ return x; }}
+    #else
+    __device__ float added(float x) {{ return x + by_branch[0]; }}
+    #endif
+    __global__ void k(const float* x, float* y, int n) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i >= n) return;
+    #if PRE == 0
+        y[i] = x[i];
+    #else
+        y[i] = scaled(x[i]) + c[i % 6];
+    #endif
+        y[i] = added(y[i]);
+    }}
+    __global__ void other(float* y) {{
+    #if PRE == 0
+        y[threadIdx.x] = of_other[1];
+    #else
+        y[threadIdx.x] = of_other[2];
+    #endif
+    }}
+    #ifdef WITH_MAIN
+    int main() {{ cudaMemcpyToSymbol(of_host, 0, 8); }}
+    #endif
+    """
+    data, _ = init(capsys, text, "--entry", "k")
+    filled = ["c", "by_function", "by_branch"]
+    assert launch(data)["constants"] == dict(zip(filled, filled, strict=True))
+    assert data["tensors"]["c"]["shape"] == ["6"]
+
+
+def test_what_only_another_branch_uses_is_a_parameter_too(capsys: pytest.CaptureFixture[str]) -> None:
+    text = """
+    #ifndef STAGED
+    #define STAGED 0
+    #endif
+    #ifndef TILE
+    #define TILE 16
+    #endif
+    #ifndef REPEATS
+    #define REPEATS 10
+    #endif
+    __global__ void copied(const float* x, float* y, int n) {
+        int i = blockIdx.x * blockDim.x + threadIdx.x;
+    #if STAGED
+        __shared__ float kept[TILE];
+    #endif
+        if (i < n) y[i] = x[i];
+    }
+    #ifdef WITH_MAIN
+    int main() { for (int i = 0; i < REPEATS; i++) run(); }
+    #endif
+    """
+    data, _ = init(capsys, text)
+    assert [*data["variants"]["main"]["parameters"]] == ["STAGED", "TILE", "block_size"]

@@ -122,6 +122,8 @@ def test_what_fills_nothing_is_refused_with_the_file(tmp_path: Path, constants: 
     ("code", "constants", "found"),
     [
         (CODE, "", 'nothing fills the __constant__ weights, which smooth reads; add constants.weights = "TENSOR"'),
+        (CODE.replace("    if", "#if block_size > 64\n    y[i] = x[i];\n#else\n    if").replace(";\n}", ";\n#endif\n}"),
+         "", "nothing fills the __constant__ weights, which smooth reads; add constants.weights"),
         (CODE.replace("__constant__", "__device__"), "",
          "nothing fills the __device__ weights, which smooth reads; add constants.weights"),
         (CODE.replace(DECLARED, f"{DECLARED} __device__ int last[2];").replace("if (i", "last[i & 1] = i; if (i"),

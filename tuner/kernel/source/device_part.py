@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.kernel.headers import with_own_headers
-from tuner.kernel.source.declarations import Source, read_declarations
+from tuner.kernel.source.declarations import Item, Source, read_declarations
 from tuner.kernel.source.preprocessor import (
     MAX_SOURCE_BYTES,
     blank,
@@ -45,15 +45,11 @@ def needed_part(text: str, entry: str = "") -> str:
     source = read_declarations(text, in_place=True)
     in_header = not any(one.kernel for one in source.items)  # whose names are not known here
     arguments = re.findall(r"[A-Za-z_]\w*", re.sub(r"\{\{.*?\}\}", "", entry.removeprefix(entry_name(entry))))
-    places = {
-        row: one
-        for one in source.items
-        for row in range(one.node.start_point.row, one.node.end_point.row + 1)
-    }
+    places = _places(source)
     skipped = [
         words
         for line, words in source.skipped.items()
-        if not (of.plain_function if (of := places.get(line - 1)) else _of_host(words))
+        if not (of.plain_function if (of := places.get(line)) else _of_host(words))
     ]
     also = source.names if in_header else frozenset(arguments).union(*skipped)
     kept, _ = source.reached(entry_name(entry), also)
@@ -66,6 +62,24 @@ def needed_part(text: str, entry: str = "") -> str:
             parts += [text[at:start], blank(text[start:end], directives=False)]
             at = end
     return "".join([*parts, text[at:]])
+
+
+def in_all_branches(source: Source, kernel: str) -> set[str]:
+    """Return the names that a kernel's code needs, also in branches that are not taken: another value takes these."""
+    kept, reached = source.reached(kernel)
+    places, others = _places(source), set[str]()
+    for line, words in source.skipped.items():
+        around = places.get(line)
+        of_device = "__device__" in words and "__global__" not in words
+        others |= words if (around in kept if around else of_device) else set()
+    _, also = source.reached(kernel, others)
+    return reached | also | others
+
+
+def _places(source: Source) -> dict[int, Item]:
+    """Return the declaration that stands in each line, from 1; the last of several."""
+    rows = ((one, one.node.start_point.row, one.node.end_point.row) for one in source.items)
+    return {line: one for one, first, last in rows for line in range(first + 1, last + 2)}
 
 
 def _of_host(words: frozenset[str]) -> bool:

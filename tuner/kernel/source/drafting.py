@@ -9,6 +9,7 @@ from dataclasses import replace
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft, plain
 from tuner.kernel.source.allocated import with_allocations
 from tuner.kernel.source.declarations import KernelSignature, Source
+from tuner.kernel.source.device_part import in_all_branches
 from tuner.kernel.source.expressions import sum_of
 from tuner.kernel.source.extents import limits, of_one_block, row_lengths, threads_kept, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
@@ -157,7 +158,7 @@ def _constant_memory(names: SourceNames) -> dict[str, TensorDraft | None]:
 
     None where its size is not known, or nothing can be that.
     """
-    _, reached = names.source.reached(names.kernel.name)
+    reached = in_all_branches(names.source, names.kernel.name)
     found: dict[str, TensorDraft | None] = {}
     for symbol in names.source.symbols:
         short = symbol.name.rpartition("::")[2]

@@ -14,6 +14,7 @@ from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.classes import words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
+from tuner.kernel.source.device_part import in_all_branches
 from tuner.kernel.source.expressions import DEPTH, python_of
 from tuner.kernel.source.parameters import is_choice, is_size
 from tuner.kernel.source.tree import code, head_of, name_node, names_in, text_of, walk
@@ -191,6 +192,7 @@ class SourceNames:
         """Tell apart what nothing defines, or what may be defined before: parameters, sizes, types."""
         types = {one.type.base for one in self.kernel.parameters}
         _, of_kernel = self.source.reached(self.kernel.name)
+        used_here = self.words.union(self.source.asked, in_all_branches(self.source, self.kernel.name))
         for name, is_type in undefined.items():
             if name.endswith("_type"):
                 self.dtypes[name.removesuffix("_type")] = ["float32"]
@@ -200,7 +202,7 @@ class SourceNames:
             else:
                 self._take_macro(name, None)
         for name, macro in self.source.macros.items():
-            used = name in self.words or name in self.source.asked
+            used = name in used_here
             if macro.guarded and used and name.endswith("_type"):
                 self.dtypes[name.removesuffix("_type")] = [CType("", macro.value, 1).dtype or "float32"]
             if not (used and macro.parameters is None and re.fullmatch(r"\(?\d+[uU]?\)?", macro.value)):
