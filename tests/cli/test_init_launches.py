@@ -11,6 +11,7 @@ from tree_sitter import Node
 
 from tests.cli.init_sources import STENCIL, TOTAL, init, launch, shapes
 from tests.commands import assert_refused, said_by
+from tuner.expressions.arithmetic import parse
 from tuner.kernel.source import launches, tree
 from tuner.kernel.source.preprocessor import preprocessed
 
@@ -209,6 +210,50 @@ def test_what_the_program_allocates_is_a_shape_that_the_code_does_not_show(
     assert data["problem"]["sizes"]["n"] <= 4096
     marks = [line for line in said.err.splitlines() if "guess" in line]
     assert len(marks) == 1 and "the source allocates n * n elements, the code shows" in marks[0]
+
+
+def test_sizes_of_a_template_are_those_of_the_problem(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = init(
+        capsys,
+        """
+        template <int m, int n, int k> __global__ void mink(const float* a, const float* b, float* c) {
+            int i = blockIdx.y * blockDim.y + threadIdx.y, j = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i >= m || j >= n) return;
+            float best = 1e30f;
+            for (int t = 0; t < k; t++) best = fminf(best, a[i * k + t] + b[t * n + j]);
+            c[i * n + j] = best;
+        }
+        constexpr int M = 1024, N = 512, K = 256;
+        void run(const float* a, const float* b, float* c) {
+            mink<M, N, K><<<dim3((N + 15) / 16, (M + 15) / 16), dim3(16, 16)>>>(a, b, c);
+        }
+        """,
+    )
+    assert launch(data)["entry"] == "mink<{{ problem.m }}, {{ problem.n }}, {{ problem.k }}>"
+    assert data["problem"]["sizes"] == {"m": 1024, "n": 512, "k": 256}
+    assert "correct before anything else" not in said.err
+
+
+def test_a_block_of_one_of_two_numbers_is_limited_as_a_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        """
+        #ifndef BLOCK_SIZE
+        #define BLOCK_SIZE 256
+        #endif
+        __global__ void twice(const float* x, float* y, int n) {
+            int i = blockIdx.x * blockDim.x + threadIdx.x;
+            if (i < n) y[i] = 2 * x[i];
+        }
+        void run(const float* x, float* y, int n) {
+            int bs = n < BLOCK_SIZE ? n : BLOCK_SIZE;
+            twice<<<(n + bs - 1) / bs, bs>>>(x, y, n);
+        }
+        """,
+    )
+    assert launch(data)["block"] == ["n if n < BLOCK_SIZE else BLOCK_SIZE"]
+    (limit,) = data["variants"]["main"]["constraints"].values()
+    assert [parse(limit).evaluate({"n": 2000, "BLOCK_SIZE": size}) for size in (1024, 2048)] == [True, False]
 
 
 def test_functions_that_call_themselves_are_left_soon_and_threads_may_be_a_template_s(

@@ -133,7 +133,8 @@ def _parameters(
     for name in names.doubtful - set(axes):
         note = "a choice of the kernel, or a number of the problem?"
         parameters[name] = replace(parameters[name], note=note, gap=True)
-    threads = " * ".join(f"({one})" if re.search(r"\W", one) and len(counts) > 1 else one for one in counts)
+    open_ends = r"\W" if len(counts) > 1 else r"\bif\b"
+    threads = " * ".join(f"({one})" if re.search(open_ends, one) else one for one in counts)
     bounds = names.kernel.launch_bounds
     most, constraints = names.number(bounds[0]) if bounds else None, dict[str, str]()
     if most is not None and re.search(r"[A-Za-z]", threads):

@@ -233,9 +233,13 @@ class SourceNames:
         self.doubtful |= set() if certain else {name}
 
     def make_size(self, name: str) -> None:
-        """Take a macro that elements are compared with for a size."""
-        self.options[name] = Given([self.found.pop(name)], "a size that is a macro", gap=True)
+        """Take a macro, or a number of the template, that elements are compared with for a size."""
+        of_template = f"{{{{ {name} }}}}"
+        what = "a size of the template" if of_template in self.entry_arguments else "a size that is a macro"
+        self.options[name] = Given([self.found.pop(name)], what, gap=True)
         self.doubtful.discard(name)
+        sizes = {of_template: f"{{{{ problem.{name} }}}}"}
+        self.entry_arguments = [sizes.get(one, one) for one in self.entry_arguments]
 
     def as_passed(self, kind: CType) -> CType:
         """Return a type as a launch passes it: words of structs, and the number that a missing type is taken for."""
