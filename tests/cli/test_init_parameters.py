@@ -146,6 +146,23 @@ void run(const float* x, float* y, int rows, int columns) {
     assert "tuned: nothing yet" in said.out and "#ifndef THREADS" in said.err
 
 
+@pytest.mark.parametrize("name", ["domain", "grid", "image"])
+def test_width_and_height_of_what_is_computed_are_sizes(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    width, height = f"{name}_width", f"{name}_height"
+    text = f"""
+    __global__ void twice(const float* x, float* y) {{
+        int i = blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y * blockDim.y + threadIdx.y;
+        if (i < {width} && j < {height}) y[j * {width} + i] = 2 * x[j * {width} + i] / gridDim.x / grid_size;
+    }}
+    """
+    data, _ = init(capsys, text)
+    assert data["problem"]["sizes"].keys() == {width, height}
+    assert data["tensors"]["y"]["shape"] == [height, width]
+    assert "grid_size" in data["variants"]["main"]["parameters"]
+
+
 @pytest.mark.parametrize("name", ["THREADS_PER_BLOCK", "LOCAL_SIZE", "ELEMENTS_PER_BLOCK"])
 def test_what_a_block_has_by_its_name_is_no_size_of_the_problem(
     name: str, capsys: pytest.CaptureFixture[str]

@@ -11,7 +11,8 @@ from tuner.kernel.draft import ParameterDraft
 from tuner.kernel.source.expressions import python_text, sum_of
 
 _SIZE = re.compile(
-    r"(?i)[nmkl]|[nmkwhd][xyz]|(?:num_?|n_?|total_?|image_?|matrix_?|problem_?|data_?|input_?|output_?)*"
+    r"(?i)[nmkl]|[nmkwhd][xyz]|(?:num_?|n_?|total_?|image_?|matrix_?|problem_?|domain_?|data_?|input_?|output_?"
+    r"|grid_?(?=width|height|depth|length|rows?|col))*"
     r"(?:rows?|cols?|columns?|elements?|points?|sizes?|width|height|depth|length|len|dims?|channels?|batch(?:es)?|items|count)"
     r"(?:_?[xyzmnkwh])?\Z"
 )
