@@ -195,7 +195,7 @@ class _Branches:
         """Those that pragmas use, and definitions of branches that are not taken."""
         self._before = set(defined)
         self._values: dict[str, float | None] = {}
-        """Of macros, until another one is defined."""
+        """Of names that conditionals use, until one of them is defined or undefined."""
         self._open: list[tuple[bool, list[str], frozenset[str]]] = []
         """Of each conditional: whether the branch is taken, the conditions so far, and names that would prevent it."""
 
@@ -217,15 +217,15 @@ class _Branches:
         elif word == "endif" and self._open:
             self._open.pop()
         elif word == "define" and self.taken and (define := _DEFINE.match(rest)):
-            self._values.clear()
             name = define[1]
+            self._forget(name)
             taken = tuple(re.findall(r"\w+", define[2].replace("...", " __VA_ARGS__"))) if define[2] else None
             value = _ATTRIBUTE.sub("", define[3]).strip()
             unless = frozenset[str]().union(*(names for _, _, names in self._open))
             if not self._limits(name):
                 self.macros.setdefault(name, Macro(name, value, taken, line, unless))
         elif word == "undef" and self.taken and not self._limits(rest):
-            self._values.clear()
+            self._forget(rest)
             self.macros.pop(rest, None)
             self._before.discard(rest)
         elif word == "define" or (word == "pragma" and rest.startswith("unroll")):
@@ -246,6 +246,11 @@ class _Branches:
                 values |= {int(0 in values)} if len(values) == 1 else set()  # for the other branch
             chosen[name] = frozenset(values)
         return chosen
+
+    def _forget(self, name: str) -> None:
+        """Let values be looked up again that may depend on a name."""
+        if name in self._values:
+            self._values.clear()
 
     def _limits(self, name: str) -> bool:
         """Return whether a macro is defined again because of its value."""
@@ -298,11 +303,12 @@ class _Branches:
             case ast.Constant(value=int() | float() as value):
                 return value
             case ast.Name(id=name):
-                macro = self.macros.get(name) if name not in self._before else None
-                if macro is not None and macro.parameters is None and name not in self._values:
+                if name not in self._values:
                     self._values[name] = None  # while it is looked up: it may stand for itself
-                    self._values[name] = self._value(python_of(macro.value))
-                return self._values.get(name)
+                    macro = self.macros.get(name) if name not in self._before else None
+                    if macro is not None and macro.parameters is None:
+                        self._values[name] = self._value(python_of(macro.value))
+                return self._values[name]
             case ast.UnaryOp(op=ast.Not() | ast.USub() as op, operand=operand):
                 sign, parts = "not" if isinstance(op, ast.Not) else "neg", [operand]
             case ast.Compare(left=left, ops=[op], comparators=[right]):
