@@ -9,6 +9,7 @@ import pytest
 
 from tests.cli.init_sources import SELECTED, SPARSE, VOLUME, init, launch, shapes
 from tests.commands import assert_refused, said_by
+from tuner.expressions.arithmetic import parse
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -328,3 +329,24 @@ def test_sizes_of_shared_memory_and_exponents_begin_small(capsys: pytest.Capture
     )
     sizes = data["problem"]["sizes"]
     assert sizes["log2n"] <= 12 and 4 * sizes["rows"] * sizes["columns"] <= 48 * 1024
+
+
+def test_shared_memory_beside_a_number_that_is_divided_has_its_limit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data, _ = init(
+        capsys,
+        """#define R 17
+        #define BORDER (R / 2 * 2)
+        __global__ void k(float* y, const float* x, int n) {
+            __shared__ float tile[BLOCK * TILE + BORDER][64];
+            int i = blockIdx.x * BLOCK + threadIdx.x;
+            for (int t = 0; t < TILE; ++t) tile[threadIdx.x + t * BLOCK][t] = i < n ? x[i] : 0;
+            if (i < n) y[i] = tile[threadIdx.x][0];
+        }""",
+    )
+    constraints = data["variants"]["main"]["constraints"]
+    (limit,) = (text for text in constraints.values() if "49152" in text)
+    left, _, most = limit.partition(" <= ")
+    values = {"BLOCK": 64, "TILE": 2}
+    assert parse(left).number(values) == 4 * 64 * (64 * 2 + 16) and int(most) == 48 * 1024

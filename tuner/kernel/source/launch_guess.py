@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -329,13 +328,21 @@ class LaunchGuess:
             base, lanes = vector_of(base_of(kind))
             dtype = self._names.dtype(CType("", base, 1)) or "float32"
             dtype = self._names.dtypes[dtype][0] if dtype in self._names.dtypes else dtype
-            sums = [sum_text(self._use.sum(one) or {}) for one in extents]
-            total += "".join([f" + {lanes * ITEMSIZE[dtype]}", *(f" * ({one})" for one in sums)])
-        terms = sum_of(python_text(self._names.text(total))) or {}
-        if not {name for product in terms for name in product} <= set(most):
+            sums = [self._use.sum(one) for one in extents]
+            factors = ["unknown" if one is None else sum_text(one) for one in sums]
+            total += "".join([f" + {lanes * ITEMSIZE[dtype]}", *(f" * ({one})" for one in factors)])
+        values = numbers_of(self._names.source, self._names.found)
+
+        def known(word: re.Match[str]) -> str:
+            number = None if word[0] in most else number_of(word[0], values)
+            return word[0] if number is None else str(number)
+
+        text = re.sub(r"[A-Za-z_]\w*", known, self._names.text(total))
+        if not {*re.findall(r"[A-Za-z_]\w*", text)} <= set(most):
             return ""
-        bytes_ = sum(factor * math.prod(most[name] for name in product) for product, factor in terms.items())
-        return sum_text(terms) if bytes_ > 48 * 1024 else ""
+        terms = sum_of(python_text(text))
+        text = text if terms is None else sum_text(terms)
+        return text if parse(text).number(most) > 48 * 1024 else ""
 
 
 def _stepped(use: CodeUse, axis: str) -> str:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import ParameterDraft
-from tuner.kernel.source.expressions import python_text, sum_of
 
 _SIZE = re.compile(
     r"(?i)[nmkl]|[nmkwhd][xyz]|(?:num_?|n_?|total_?|image_?|matrix_?|problem_?|domain_?|data_?|input_?|output_?"
@@ -103,11 +103,10 @@ def reduce_defaults(
             defaults[name] = smaller[-1]
     for name, default in defaults.items():
         parameters[name] = replace(parameters[name], default=default)
-    terms = sum_of(python_text(shared or "0")) or {}
-    asked = [name for name in parameters if any(name in product for product in terms)]
+    asked = [name for name in parameters if re.search(rf"\b{name}\b", shared)]
     while asked:
         defaults = {name: int(parameters[name].default or max(parameters[name].values)) for name in asked}
-        bytes_ = sum(n * math.prod(defaults[one] for one in product) for product, n in terms.items())
+        bytes_ = parse(shared).number(defaults)
         name = max(asked, key=defaults.__getitem__)
         smaller = [value for value in map(int, parameters[name].values) if value < defaults[name]]
         if bytes_ <= 48 * 1024 or not smaller:
