@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +14,14 @@ import numpy as np
 
 from tuner.children.nvrtc import nvrtc_version
 from tuner.core.errors import CompileError, DivisionByZeroError, TunerError
+from tuner.core.files import temporary_folder
 from tuner.core.model import Gpu, Problem
 from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
 from tuner.inspect.check.compiling import check_compiling
-from tuner.inspect.check.emulation import check_on_host, check_references
+from tuner.inspect.check.emulation import OnHost, check_references
 from tuner.inspect.check.findings import Report, load
-from tuner.inspect.check.host_children import HostChildren
+from tuner.inspect.check.host_children import HostChildren, unavailable
 from tuner.inspect.check.subjects import (
     Checks,
     Subject,
@@ -83,16 +84,46 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     check_problems(sound, checks, chosen, report)
     for subject in chosen:
         check_plans(kernel, subject, report)
-    broken = set[str]()
-    try:
-        nvrtc_version()
-    except CompileError as error:
-        report.note(f"nothing was compiled: {error}")
-    else:
-        broken = check_compiling(kernel, chosen, checks, report)
-    if checks.on_host and comparable:
-        running = [subject for subject in chosen if subject.variant.name not in broken]
-        check_on_host(kernel, running, checks.gpus[0], children, report)
+    _run(kernel, chosen, checks, children, report, on_host=checks.on_host and comparable)
+
+
+def _run(
+    kernel: KernelSpec,
+    chosen: Sequence[Subject],
+    checks: Checks,
+    children: HostChildren,
+    report: Report,
+    *,
+    on_host: bool,
+) -> None:
+    """Compile, and run on the CPU: the first configurations before anything else, for compiling takes minutes."""
+    if on_host and (why := unavailable()):
+        report.note(f"nothing was run on the CPU: {why}")
+        on_host = False
+    with temporary_folder() as folder:
+        runs = OnHost(kernel, chosen if on_host else (), folder, children, report)
+        broken: set[str] = set()
+        try:
+            wrong = runs.begin() if on_host else set()
+            chosen = [replace(one, wrong=one.variant.name in wrong) for one in chosen]
+            try:
+                nvrtc_version()
+            except CompileError as error:
+                report.note(f"nothing was compiled: {error}")
+            else:
+                before = len(report.findings)
+                broken = check_compiling(kernel, chosen, checks, report)
+                if len(report.findings) == before:  # what is wrong on the CPU is all that is known of these
+                    broken -= wrong
+                for one in chosen:
+                    if one.wrong and len(one.configurations) > 1:
+                        what = f"of {one.variant.name} only the first configuration was compiled"
+                        report.note(f"{what}: correct that first")
+            if on_host:
+                runs.finish(checks.gpus[0], broken)
+        finally:  # what was found is said, whatever ends this
+            if on_host:
+                runs.tell(broken)
 
 
 # -- values and conditions

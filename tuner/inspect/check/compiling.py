@@ -128,9 +128,9 @@ def check_compiling(
         unfit = check_signatures(kernel, calls, pool, report)
         running = {task.variant for task, compilation in results if compilation.status is Status.OK}
         for one in chosen:
-            if one.variant.name in running:
+            if one.variant.name in running and not one.wrong:
                 check_parameters(kernel, one, pool, report)
-    for subject in chosen:
+    for subject in (one for one in chosen if not one.wrong):
         _check_constraints(kernel, subject, results, report)
     return ({task.variant for task in tasks} - running) | unfit | unfilled
 
@@ -271,7 +271,7 @@ def _tasks(kernel: KernelSpec, subject: Subject) -> list[_Task]:
     wanted = [
         (subject.problem, gpu, configuration)
         for gpu in subject.gpus
-        for configuration in subject.configurations
+        for configuration in subject.configurations[: 1 if subject.wrong else None]
     ]
     gpu = subject.gpus[-1]
     for problem in alternatives(kernel, subject.problem):

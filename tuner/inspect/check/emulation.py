@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from tuner.core.errors import TunerError
-from tuner.core.files import temporary_folder
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.check.findings import Report
-from tuner.inspect.check.host_children import HostChildren, Outcome, Run, elements_of, unavailable
+from tuner.inspect.check.host_children import HostChildren, Outcome, Run, elements_of
 from tuner.inspect.check.host_worker import LENGTHS, HostRequest
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
@@ -26,10 +25,8 @@ from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import counted
 from tuner.runtime.dtypes import DTYPES
 
-CONFIGURATIONS = 3
-"""Of each variant that are run on the CPU: the default and others of the sample."""
 PROBLEMS = 4
-"""For each of them; half a second or so each, most of it the C++ compiler's."""
+"""For each configuration; half a second or so each, most of it the C++ compiler's."""
 WHOLE, OF_OTHERS = 8, 3
 """Besides, of whole tiles, powers of two, presets and the like: for a variant's first configuration, and for others."""
 ALTERNATIVES = 4
@@ -68,43 +65,84 @@ def check_references(kernel: KernelSpec, gpu: Gpu, children: HostChildren, repor
     _report(run, children.ask(run), report, set())
 
 
-def check_on_host(
-    kernel: KernelSpec, chosen: Sequence[Subject], gpu: Gpu, children: HostChildren, report: Report
-) -> None:
-    """Report what goes wrong where kernels run on the CPU: wrong results, accesses beside arrays, endless waits."""
-    if why := unavailable():
-        report.note(f"nothing was run on the CPU: {why}")
-        return
-    with temporary_folder() as folder:
-        runs = [*_reference_runs(kernel, gpu, folder)]
-        for subject in chosen:
-            own = list(_runs(kernel, subject, folder / subject.variant.name))
-            if subject.configurations and not own:
-                report.note(f"{subject.variant.name} was not run on the CPU: {_no_run(kernel, subject)}")
-            elif own and kernel.reference.golden and not kernel.reference.any_size:
+class OnHost:
+    """Kernels that run on the CPU: wrong results, accesses beside arrays, endless waits.
+
+    Each variant's first configuration is run before anything is compiled for a GPU, in seconds; the others behind that.
+
+    Args:
+        kernel: whose variants they are.
+        chosen: the variants.
+        folder: for what is built.
+        children: which run them.
+        report: gets what is found.
+    """
+
+    def __init__(
+        self,
+        kernel: KernelSpec,
+        chosen: Sequence[Subject],
+        folder: Path,
+        children: HostChildren,
+        report: Report,
+    ) -> None:
+        self._kernel, self._chosen, self._folder = kernel, chosen, folder
+        self._children, self._report = children, report
+        self._runs = {one.variant.name: _runs(kernel, one, folder / one.variant.name) for one in chosen}
+        self._first: dict[str, Run] = {}
+        self._wrong: set[str] = set()
+        self._found: list[tuple[Run, Outcome]] = []
+
+    def begin(self) -> set[str]:
+        """Run each variant's first configuration, and return the names of variants that are wrong."""
+        self._first = {name: run for name, runs in self._runs.items() for run in islice(runs, 1)}
+        self._ask(list(self._first.values()))
+        faulty = {run.key for run, outcome in self._found if outcome.faults}
+        self._wrong = {name for name, run in self._first.items() if run.key in faulty}
+        return self._wrong
+
+    def finish(self, gpu: Gpu, broken: Collection[str]) -> None:
+        """Run the CUDA reference and, of variants that are not broken and not wrong yet, all else."""
+        kernel, report = self._kernel, self._report
+        runs = [*_reference_runs(kernel, gpu, self._folder)]
+        for subject in self._chosen:
+            name = subject.variant.name
+            if name in broken:
+                continue
+            if subject.configurations and name not in self._first:
+                report.note(f"{name} was not run on the CPU: {_no_run(kernel, subject)}")
+            elif name in self._first and kernel.reference.golden and not kernel.reference.any_size:
                 why = _no_golden(kernel, subject.problem, gpu, subject.configurations[0])
                 at = (
                     f"not compared with golden files: {why}" if why else f"compared at {subject.problem} only"
                 )
-                report.note(f"on the CPU, results of {subject.variant.name} are {at}")
-            runs += own
+                report.note(f"on the CPU, results of {name} are {at}")
+            if name not in self._wrong:
+                runs += self._runs[name]
+        self._ask(runs)
+
+    def tell(self, broken: Collection[str]) -> None:
+        """Report what was found, but for variants of which other findings say more."""
+        kernel, report = self._kernel, self._report
         reported: set[Key] = set()
         left_out: dict[str, str] = {}
-        sizes: list[int] = []
-        try:
-            for run, outcome in zip(runs, children.ask_all(runs, report.observer), strict=True):
-                fixed = _fixed(kernel, run.request.configuration) if outcome.faults else ""
-                _report(run, outcome, report, reported, _whole(kernel), fixed)
-                left_out |= outcome.left_out
-                report.on_host |= run.request.configuration is not None and bool(outcome.right)
-                sizes += filter(None, [len(outcome.right)])
-        finally:  # what was found is said, whatever ends this
-            for content, why in left_out.items():
-                remedy = INDICES if content == Content.WHOLE else ""
-                report.note(f"nothing was run with {content}: {why}{remedy}")
-            report.done.append(
-                f"{counted(len(sizes), 'run')} on the CPU at {counted(sum(sizes), 'size')} in all"
-            )
+        left = {("variants", name) for name in broken}
+        found = [(run, outcome) for run, outcome in self._found if run.key not in left]
+        for run, outcome in found:
+            fixed = _fixed(kernel, run.request.configuration) if outcome.faults else ""
+            _report(run, outcome, report, reported, _whole(kernel), fixed)
+            left_out |= outcome.left_out
+            report.on_host |= run.request.configuration is not None and bool(outcome.right)
+        for content, why in left_out.items():
+            remedy = INDICES if content == Content.WHOLE else ""
+            report.note(f"nothing was run with {content}: {why}{remedy}")
+        sizes = [len(outcome.right) for _, outcome in found if outcome.right]
+        report.done.append(f"{counted(len(sizes), 'run')} on the CPU at {counted(sum(sizes), 'size')} in all")
+
+    def _ask(self, runs: Sequence[Run]) -> None:
+        """Keep what comes of runs; whatever ends this, what came until then is kept."""
+        for run, outcome in zip(runs, self._children.ask_all(runs, self._report.observer), strict=True):
+            self._found.append((run, outcome))
 
 
 def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[Run]:
@@ -123,8 +161,7 @@ def _reference_runs(kernel: KernelSpec, gpu: Gpu, folder: Path) -> Iterator[Run]
 
 def _runs(kernel: KernelSpec, subject: Subject, folder: Path) -> Iterator[Run]:
     """Yield the runs of a variant: its first configurations, and the first with other dtypes and options."""
-    step = max(1, (len(subject.configurations) - 1) // max(1, CONFIGURATIONS - 1))
-    tasks = [(subject.problem, one) for one in subject.configurations[::step][:CONFIGURATIONS]]
+    tasks = [(subject.problem, one) for one in subject.on_host]
     others = islice(alternatives(kernel, subject.problem), ALTERNATIVES)
     tasks += [(problem, one) for problem in others for one in subject.configurations[:1]]
     for number, (own, configuration) in enumerate(tasks):

@@ -24,6 +24,8 @@ from tuner.runtime.launch_limits import UnlaunchableError
 
 MOST_CHOICES = 64
 """Combinations of dtypes and options that are tried for each set of sizes."""
+LEAST_ON_HOST, MOST_ON_HOST = 3, 8
+"""Configurations of each variant that are run on the CPU: the latter if values of parameters are missing in fewer."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +36,13 @@ class Subject:
     problem: Problem
     gpus: tuple[Gpu, ...]
     configurations: tuple[Configuration, ...]
-    """Valid ones: the default first if it is valid, then a sample."""
+    """Valid ones: the default first if it is valid, then those of :attr:`on_host`, then a sample."""
+    on_host: tuple[Configuration, ...]
+    """Of these, those that are run on the CPU, among them each value of each parameter, as far as so many can have."""
     space: VariantSpace
     """All valid ones."""
+    wrong: bool = False
+    """Whether its first configuration is wrong on the CPU: the others are looked at when that is corrected."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +116,7 @@ def _subject(kernel: KernelSpec, variant: VariantSpec, checks: Checks, report: R
                     f"variant {variant.name} is checked at {problem.sizes_text}, as it has no valid configuration for"
                     f" the default sizes or any preset: {excluded}"
                 )
-            sample = _sample(kernel, space, problem, gpus[0], checks)
-            return Subject(variant, problem, gpus, sample, space)
+            return Subject(variant, problem, gpus, *_sample(kernel, space, problem, gpus[0], checks), space)
         if valid.sampled:  # elsewhere it would take as long, and prove as little
             what = f"no valid configuration of variant {variant.name} was found: {valid.excluded_by}"
             report.add(key, what, "write a default or an [[initial]] configuration that is valid")
@@ -163,15 +168,46 @@ def _candidates(kernel: KernelSpec) -> Iterator[Problem]:
 
 def _sample(
     kernel: KernelSpec, space: VariantSpace, problem: Problem, gpu: Gpu, checks: Checks
-) -> tuple[Configuration, ...]:
+) -> tuple[tuple[Configuration, ...], tuple[Configuration, ...]]:
+    """Return the configurations of a variant that are looked at, and those of them that are run on the CPU."""
     default = Configuration.of(space.name, kernel.variants[space.name].defaults)
     wanted = checks.configurations
     count = len(space) if wanted is None else min(len(space), wanted)
-    rows = np.random.default_rng(checks.seed).choice(len(space), count, replace=False)
-    drawn = [space.configuration(int(row)) for row in np.sort(rows)]
-    if invalid_reason(kernel, problem, gpu, default):
-        return tuple(drawn)
-    return (default, *(one for one in drawn if one != default))[:count]
+    draw = np.random.default_rng(checks.seed)
+    rows = np.sort(draw.choice(len(space), count, replace=False))
+    first = () if invalid_reason(kernel, problem, gpu, default) else (default,)
+    covering = [space.configuration(row) for row in _covering(space, default=bool(first), draw=draw)]
+    on_host = tuple(dict.fromkeys((*first, *covering)))[: min(count, MOST_ON_HOST)]
+    drawn = (space.configuration(int(row)) for row in rows)
+    return tuple(dict.fromkeys((*on_host, *drawn)))[:count], on_host
+
+
+def _covering(space: VariantSpace, *, default: bool, draw: np.random.Generator) -> Iterator[int]:
+    """Yield rows that have each value of each parameter between them: each time one with most that are still missing.
+
+    Args:
+        space: whose rows.
+        default: whether the first is that of the default.
+        draw: chooses among equals.
+    """
+    columns = space.matrix.T
+    missing = [np.bincount(column) > 0 for column in columns]
+    left = np.ones(len(space), dtype=bool)
+    row = space.find(space.default) if default else None
+    for number in range(MOST_ON_HOST):
+        if row is None:
+            gains = np.where(left, 0, -1)
+            for column, values in zip(columns, missing, strict=True):
+                gains += values[column]
+            most = gains.max()
+            if most < (number >= LEAST_ON_HOST):
+                return
+            row = int(draw.choice(np.flatnonzero(gains == most)))
+        yield row
+        left[row] = False
+        for column, values in zip(columns, missing, strict=True):
+            values[column[row]] = False
+        row = None
 
 
 def _check_default(kernel: KernelSpec, subject: Subject, report: Report) -> None:

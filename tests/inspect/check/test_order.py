@@ -1,0 +1,100 @@
+"""Which configurations `tune check` runs on the CPU, and when; what it says to do about an access outside of an array,
+and of tensors beyond all GPUs and parameters that were not compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import said_by
+from tests.inspect.check.planted import findings
+from tuner.inspect.check import check
+from tuner.inspect.emulator.building import COMPILER
+
+pytestmark = [
+    pytest.mark.usefixtures("forked_children"),
+    pytest.mark.skipif(COMPILER is None, reason="no g++"),
+]
+KERNEL = """\
+reference.numpy = "2 * x"
+kernel = { name = "twofold" }
+problem.sizes = { n = 4096 }
+problem.dtypes = { input = "float32" }
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+variants.v.parameters.block = { values = [32, 64, 96, 128, 160, 192], default = 128 }
+variants.v.parameters.fast = { values = [0, 1] }
+[[variants.v.launches]]
+template = "twofold.cu"
+entry = "twice"
+arguments = ["x", "y", "n"]
+grid = ["ceil_div(n, block)"]
+block = ["block"]
+"""
+CODE = """\
+extern "C" __global__ void twice(const float* x, float* y, int n) {
+    const int i = blockIdx.x * block + threadIdx.x;
+    if (i < n) y[i] = (fast ? 2 : 2) * x[i];
+}
+"""
+GUARD = "if (i < n) "
+ONE = ("--cc", "80", "-j", "1")
+
+
+def written(folder: Path, code: str, text: str = KERNEL) -> str:
+    assert code != CODE or text != KERNEL
+    (folder / "twofold.cu").write_text(code)
+    (folder / "twofold.toml").write_text(text)
+    return str(folder / "twofold.toml")
+
+
+@pytest.mark.parametrize("asked", [("--seed", "0"), ("--seed", "1"), ("--configurations", "all")])
+def test_each_value_of_each_parameter_is_run(
+    asked: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, CODE.replace("fast ? 2", "fast ? 3"))
+    code, (line,) = findings(capsys, file, *ONE, *asked)
+    assert code == 1 and "elements are wrong, at n=" in line and "fast=1" in line
+    assert findings(capsys, file, *ONE, *asked) == (code, [line])
+
+
+def test_a_value_that_few_configurations_have_is_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spread = "".join(f"variants.v.parameters.p{i} = {{ values = [1, 2, 3, 4, 5] }}\n" for i in range(3))
+    seldom = 'variants.v.constraints."seldom" = "not fast or (block == 96 and p0 + p1 + p2 == 15)"\n'
+    text = KERNEL.replace("[[", f"{spread}{seldom}[[")
+    file = written(tmp_path, CODE.replace("fast ? 2", "fast * p0 * p1 * p2 ? 3"), text)
+    _, lines = findings(capsys, file, *ONE)
+    assert any("elements are wrong, at n=" in line and "fast=1" in line for line in lines), lines
+
+
+def test_of_many_values_some_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    values = ", ".join(str(32 * k) for k in range(1, 21))
+    text = KERNEL.replace("32, 64, 96, 128, 160, 192", values).replace("[0, 1]", "[0]")
+    said = said_by(capsys, "check", written(tmp_path, CODE, text), *ONE, "--configurations", "all")
+    assert said.code == 0 and "20 compilations" in said.err and "; 8 runs on the CPU" in said.err
+
+
+def test_what_is_wrong_in_the_default_is_found_before_the_others_are_compiled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, CODE.replace("2 : 2", "2 : 3"))
+    said = said_by(capsys, "check", file, *ONE)
+    assert said.code == 1 and "elements are wrong, at n=" in said.out and "block=128 fast=0" in said.out
+    assert "1 compilation for" in said.err and "only the first configuration was compiled" in said.err
+
+    def stopped(*_: object) -> set[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(check, "check_compiling", stopped)
+    assert "elements are wrong, at n=" in said_by(capsys, "check", file, *ONE).out
+
+
+def test_what_does_not_fit_is_said_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = KERNEL.replace('"x", "y", "n"', '"y", "x", "n"').replace(
+        'tensors.x = { shape = ["n"], dtype = "input"', 'tensors.x = { shape = ["n"], dtype = "int8"'
+    )
+    code, (line,) = findings(capsys, written(tmp_path, CODE, text), *ONE)
+    assert code == 1 and "argument 2 of twice is the tensor x of int8" in line
