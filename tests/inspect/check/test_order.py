@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import said_by
-from tests.inspect.check.planted import findings
+from tests.inspect.check.planted import FILE_ALONE, findings
 from tuner.inspect.check import check
 from tuner.inspect.emulator.building import COMPILER
 
@@ -98,3 +98,13 @@ def test_what_does_not_fit_is_said_alone(tmp_path: Path, capsys: pytest.CaptureF
     )
     code, (line,) = findings(capsys, written(tmp_path, CODE, text), *ONE)
     assert code == 1 and "argument 2 of twice is the tensor x of int8" in line
+
+
+def test_tensors_that_no_gpu_holds_are_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = KERNEL.replace("n = 4096", 'n = "2**24"').replace('["n"]', '["n", 1024]')
+    code, (line,) = findings(capsys, written(tmp_path, CODE, large), *FILE_ALONE)
+    assert code == 1 and ":3: " in line and "137.4 GB" in line and line.endswith("; make the sizes smaller")
+    preset = KERNEL.replace("tensors.x", 'problem.presets.large = { n = "2**40" }\ntensors.x', 1)
+    code, lines = findings(capsys, written(tmp_path, CODE, preset), *FILE_ALONE)
+    assert code == 1 and any(":5: " in line and "8.796 TB" in line for line in lines)
+    assert findings(capsys, written(tmp_path, CODE, KERNEL + "\n"), *FILE_ALONE) == (0, [])

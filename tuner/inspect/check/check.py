@@ -32,11 +32,15 @@ from tuner.inspect.check.subjects import (
     usable_places,
 )
 from tuner.inspect.check.uses import check_uses
+from tuner.kernel.batching import footprint
 from tuner.kernel.given import GivenError
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
-from tuner.kernel.reference import ROUNDED, settle_reference
+from tuner.kernel.reference import ROUNDED, expected_dtype, settle_reference
+from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
+from tuner.report.tables import si
+from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.runtime.launches import OUTPUTS
 
@@ -142,7 +146,7 @@ def check_values(kernel: KernelSpec, checks: Checks, report: Report) -> bool:
     fit = True
     gpu = checks.gpus[0]
     for key, problem in problems(kernel).items():
-        for check in (tensors_of, _check_scalars, _check_work, _check_reference):
+        for check in (tensors_of, _check_scalars, _check_work, _check_reference, _check_memory):
             try:
                 check(kernel, problem, gpu)
             except GivenError as error:
@@ -175,6 +179,21 @@ def _check_reference(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
     for tensor in tensors_of(kernel, problem, gpu):
         if tensor.role in OUTPUTS:
             settled.tolerance_of(tensor.dtype)
+
+
+def _check_memory(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
+    """Refuse tensors that no GPU holds beside what outputs are compared with: a value, and a magnitude in float32."""
+    tensors = tensors_of(kernel, problem, gpu)
+    own = footprint(tensors)
+    outputs = [tensor for tensor in tensors if tensor.role in OUTPUTS]
+    compared = sum(tensor.count * (ITEMSIZE[expected_dtype(tensor)] + 4) for tensor in outputs)
+    most = max(one.memory_bytes for one in (gpu, *ARCHITECTURES.values()))
+    if own + compared > most:
+        raise TunerError(
+            f"the tensors of {problem} take {si(own, 'B')}, and what outputs are compared with {si(compared, 'B')} "
+            f"more; the largest known GPU has {si(most, 'B')}",
+            "make the sizes smaller",
+        )
 
 
 def check_conditions(kernel: KernelSpec, checks: Checks, report: Report) -> set[str]:
