@@ -100,6 +100,54 @@ def test_what_does_not_fit_is_said_alone(tmp_path: Path, capsys: pytest.CaptureF
     assert code == 1 and "argument 2 of twice is the tensor x of int8" in line
 
 
+def test_an_access_outside_of_an_array_names_the_constraint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = CODE.replace(GUARD, "")
+    constraint = '"n is a whole number of blocks" = "n % block == 0"'
+    _, (line,) = findings(capsys, written(tmp_path, code), *ONE)
+    assert line.endswith(f"; guard it, or exclude such sizes by a constraint: {constraint}")
+    items = KERNEL.replace("ceil_div(n, block)", "ceil_div(n, block * (1 + fast))")
+    _, (line,) = findings(capsys, written(tmp_path, code, items), *ONE)
+    assert line.endswith('"n % (block * (1 + fast)) == 0"')
+    for grid, sizes in (("n // block + 1", "4096"), ("ceil_div(n, block)", "4097")):  # which it would exclude
+        text = KERNEL.replace("ceil_div(n, block)", grid).replace("4096", sizes)
+        _, (line,) = findings(capsys, written(tmp_path, code, text), *ONE)
+        assert line.endswith("; guard it, or exclude such sizes by a constraint of the variant")
+    right = KERNEL.replace("[[", f"variants.v.constraints.{constraint.replace(' = ', '=', 1)}\n[[")
+    assert findings(capsys, written(tmp_path, code, right), *ONE) == (0, [])
+
+
+def test_indices_that_may_be_meant_come_behind_the_guard(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = CODE.replace(GUARD, "").replace("float* y,", "float* y, const int* image,")
+    text = KERNEL.replace('"y", "n"', '"y", "image", "n"').replace(
+        "tensors.y", 'tensors.image = { shape = ["n"], dtype = "int32" }\ntensors.y'
+    )
+    _, lines = findings(capsys, written(tmp_path, code, text), *ONE)
+    (line,) = (line for line in lines if "outside an array" in line)
+    assert line.index("guard it") < line.index("constraint") < line.index("if image has indices")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "key"),
+    [
+        ('block)"]', 'block)"]  # TODO: of n threads', "grid"),
+        ("grid = ", "# TODO: of n threads\ngrid = ", "grid"),
+        ('dtype = "input" }\ntensors.y', 'dtype = "input" }  # TODO\ntensors.y', "tensors.x"),
+        ('["block"]', '["block"]  # TODO', "block"),
+    ],
+)
+def test_a_line_that_is_a_guess_is_named_first(
+    was: str, now: str, key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = KERNEL.replace(was, now)
+    number = next(i for i, of in enumerate(text.splitlines(), 1) if of.startswith(f"{key} = "))
+    _, (line,) = findings(capsys, written(tmp_path, CODE.replace(GUARD, ""), text), *ONE)
+    assert f"correct line {number}, marked TODO; else guard it, or " in line
+
+
 def test_tensors_that_no_gpu_holds_are_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     large = KERNEL.replace("n = 4096", 'n = "2**24"').replace('["n"]', '["n", 1024]')
     code, (line,) = findings(capsys, written(tmp_path, CODE, large), *FILE_ALONE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -11,19 +10,19 @@ from pathlib import Path
 
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem
+from tuner.inspect.check.accesses import remedy_of_access
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.host_children import HostChildren, Outcome, Run, elements_of
 from tuner.inspect.check.host_worker import LENGTHS, HostRequest
 from tuner.inspect.check.subjects import Subject, alternatives
 from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.check.uses import code_files
-from tuner.kernel.contents import RANDOM, Content, is_random
+from tuner.kernel.contents import Content, is_random
 from tuner.kernel.edge_sizes import admitted_problems, halved, tile_edge_problems, whole_problems
 from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
 from tuner.kernel.render import number_defines
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import counted
-from tuner.runtime.dtypes import DTYPES
 
 PROBLEMS = 4
 """For each configuration; half a second or so each, most of it the C++ compiler's."""
@@ -62,7 +61,7 @@ def check_references(kernel: KernelSpec, gpu: Gpu, children: HostChildren, repor
     run = Run(("reference", table), "the reference", request)
     report.observer.phase("the reference at small sizes", 1)
     report.observer.step("")
-    _report(run, children.ask(run), report, set())
+    _report(kernel, run, children.ask(run), report, set())
 
 
 class OnHost:
@@ -129,8 +128,7 @@ class OnHost:
         left = {("variants", name) for name in broken}
         found = [(run, outcome) for run, outcome in self._found if run.key not in left]
         for run, outcome in found:
-            fixed = _fixed(kernel, run.request.configuration) if outcome.faults else ""
-            _report(run, outcome, report, reported, _whole(kernel), fixed)
+            _report(kernel, run, outcome, report, reported)
             left_out |= outcome.left_out
             report.on_host |= run.request.configuration is not None and bool(outcome.right)
         for content, why in left_out.items():
@@ -285,25 +283,7 @@ def _is_small(
     return elements <= factor * most and flops <= factor * MAX_FLOPS
 
 
-def _whole(kernel: KernelSpec) -> list[str]:
-    """Return the inputs of random integers without a range, which may be meant as indices."""
-    dtypes = kernel.problem().dtypes
-    return [
-        tensor.name
-        for tensor in kernel.tensors.values()
-        if DTYPES[dtypes.get(tensor.dtype, tensor.dtype)].whole
-        and tensor.role != "output"
-        and tensor.init in RANDOM
-        and not tensor.between
-    ]
-
-
-EXCLUDE = "guard it, or exclude such sizes by a constraint of the variant"
-
-
-def _report(
-    run: Run, outcome: Outcome, report: Report, reported: set[Key], whole: Sequence[str] = (), fixed: str = ""
-) -> None:
+def _report(kernel: KernelSpec, run: Run, outcome: Outcome, report: Report, reported: set[Key]) -> None:
     """Report what a child has said; of a variant's configurations the first that is wrong or unsuitable."""
     report.no_answer |= run.key[0] == "reference" and outcome.late is not None and not outcome.right
     if outcome.note and (*run.key, "note") not in reported:
@@ -312,9 +292,7 @@ def _report(
     if run.key in reported:
         return
     for fault in outcome.faults:
-        accessed = re.search(r"outside an array: (\w+)", fault.problem) if not fault.remedy else None
-        index = next((name for name in whole if accessed and name != accessed[1]), "")
-        of_indices = f'if {index} has indices, say of what: init = {{ uniform = [0, "SIZE - 1"] }}'
-        remedy = of_indices if index else EXCLUDE + fixed
-        report.error(TunerError(fault.problem, remedy) if accessed else fault, run.key)
+        fixed = _fixed(kernel, run.request.configuration)
+        remedy = fault.remedy or remedy_of_access(kernel, run, outcome.at, fault.problem, fixed, report.lines)
+        report.error(TunerError(fault.problem, remedy), run.key)
         reported.add(run.key)

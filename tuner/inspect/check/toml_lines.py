@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tuner.core.errors import KernelError
+from tuner.kernel.draft import GAP
 from tuner.kernel.toml.file import bases_of, complete_variants
 
 Key = tuple[str | int, ...]
@@ -37,6 +38,7 @@ class TomlLines:
             self._data, self._bases = complete_variants(data, ""), bases_of(data)
         except KernelError:  # in the variants that others are like
             self._data, self._bases = data, {}
+        self._text = text.splitlines()
         self._lines: dict[Key, int] = {}
         self._counts: dict[Key, int] = {}
         table: Key = ()
@@ -57,6 +59,13 @@ class TomlLines:
             key = ("variants", self._bases[str(key[1])], *key[2:])
             best = max(best, self._nearest(key), key=len)
         return self._lines.get(best, 1)
+
+    def guessed(self, key: Key) -> int:
+        """Return the line of a key that a comment behind it or above marks as a guess; 0 if none does."""
+        line = self.line(key)
+        above, here = ["", *self._text, ""][line - 1 : line + 1]
+        marked = re.search(rf"#\s*{GAP}\b", here) or re.match(rf"\s*#\s*{GAP}\b", above)
+        return line if marked else 0
 
     def _nearest(self, key: Key) -> Key:
         while key and key not in self._lines:
