@@ -156,3 +156,16 @@ def test_tensors_that_no_gpu_holds_are_a_finding(tmp_path: Path, capsys: pytest.
     code, lines = findings(capsys, written(tmp_path, CODE, preset), *FILE_ALONE)
     assert code == 1 and any(":5: " in line and "8.796 TB" in line for line in lines)
     assert findings(capsys, written(tmp_path, CODE, KERNEL + "\n"), *FILE_ALONE) == (0, [])
+
+
+def test_why_parameters_were_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = (*ONE, "--configurations", "1", "--no-cpu")
+    said = said_by(capsys, "check", written(tmp_path, f"#define short int\n{CODE}"), *alone)
+    assert said.code == 0 and "parameters were not compared: " in said.err
+    assert "has already been defined" in said.err and "stands for several" not in said.err
+    several = CODE.replace("if (i < n)", "if (n < 0) twice(y); else if (i < n)").replace('extern "C" ', "")
+    template = several.replace("block +", "{{ block }} +").replace("fast", "{{ fast }}")
+    (tmp_path / "twofold.cu.j2").write_text(f"__device__ void twice(float* y) {{ *y = 0; }}\n{template}")
+    file = written(tmp_path, several, KERNEL.replace("twofold.cu", "twofold.cu.j2"))
+    said = said_by(capsys, "check", file, *alone)
+    assert "parameters were not compared: its entry stands for several kernels" in said.err

@@ -38,6 +38,8 @@ NO_TEXTURES = (
     "through the same cache"
 )
 _TEXTURE = re.compile(r"\bcuda(?:Texture|Surface)Object_t\b")
+_SEVERAL = "which instance of overloaded function"
+"""What the compiler says of a name of several kernels."""
 _WITH_TEXTURE = re.compile(rf"\bstruct\b[^;{{}}]*{{[^}}]*{_TEXTURE.pattern}")
 # Four numbers for each parameter: its kind and size, and those of what it points to. The table is no constant, or the
 # compiler would leave it out. Names are ones that no macro of a user has.
@@ -140,14 +142,15 @@ def check_signatures(
     waits = [pool.submit(_request(kernel, call)) for call in chosen]
     unfit: set[str] = set()
     for call, wait in zip(chosen, waits, strict=True):
-        compilation = wait.result()
+        compilation = whole = wait.result()
         if compilation.status is Status.COMPILE_ERROR:  # as a whole; the table was not of what is needed
             compilation = pool.submit(_request(kernel, call, needed_part)).result()
         if compilation.status in (Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
             report.note(f"parameters were not compared with arguments: {compilation.error}")
         elif compilation.status is not Status.OK:
-            name = call.spec.template.name
-            report.note(f"{name}: parameters were not compared: its entry stands for several kernels")
+            several = _SEVERAL in whole.log + compilation.log
+            why = "its entry stands for several kernels" if several else compilation.error
+            report.note(f"{call.spec.template.name}: parameters were not compared: {why}")
         else:
             before = len(report.findings)
             _compare(kernel, call, _parameters(compilation), report)
