@@ -211,6 +211,17 @@ def test_another_kernel_of_a_recorded_name_is_refused_before_anything_is_said_of
     )
 
 
+def test_a_kernel_of_a_built_in_name_has_no_recording_and_needs_a_gpu(tune: Tune, tmp_path: Path) -> None:
+    text = (ROOT / "search_spaces" / "saxpy.toml").read_text()
+    templates = ROOT / "templates" / "saxpy"
+    text = text.replace('template = "', f'template = "{templates.parent}/').replace("a * x + y", "a * x - y")
+    (tmp_path / "mine.toml").write_text(text)
+    said = tune("--kernel", "./mine.toml", device="replay")
+    assert_one_line(
+        said, "nothing is recorded for", "mine.toml", "is of the built-in kernel", "with a GPU", "tune check"
+    )
+
+
 def test_json_of_what_is_finished_when_stopped(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     from tuner.tuning import session
 

@@ -94,11 +94,18 @@ class ReplayDevice(Device):
             of = "another file of that name"
             if example.is_file() and KernelIdentity(read_kernel(example)).parts == recorded:
                 of = f"docs/examples/{kernel.name}/{example.name}"
+            elif self._built_in and kernel.folder != paths.search_spaces():
+                of = "the built-in kernel of that name"
             raise RecordingError(
-                f"nothing is recorded for this {kernel.name}: {self.name} is of {of}, "
+                f"nothing is recorded for this {kernel.name} ({kernel.file.name}): {self.name} is of {of}, "
                 f"which differs in {', '.join(differing)}",
                 f"run it on a machine with a GPU; {HERE}",
             )
+
+    @property
+    def _built_in(self) -> bool:
+        """Whether the recording comes with the package."""
+        return (paths.recordings() / f"{self.recording.name}.json.gz").is_file()
 
     def _prepare(
         self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
