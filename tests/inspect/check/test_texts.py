@@ -58,3 +58,22 @@ def test_numbers_of_an_init_that_are_text_are_said(
     text = FILE.replace('dtype = "input" }', 'dtype = "input", init = { uniform = [0, "input"] } }', 1)
     said = said_by(capsys, "check", str(written(tmp_path, text)))
     assert said.code == 1 and "is no number" in said.out + said.err
+
+
+OTHERS = {
+    "only a GPU runs it": ('call = "k.py:twice"\n[[initial]]\nvariant = "other"\ndefault = true', 0),
+    "its condition is none": (
+        'like = "main"\npruning.why = "BLOCK"\n[[initial]]\nvariant = "other"\ndefault = "n > 1"',
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("why", OTHERS)
+def test_initial_configurations_go_with_their_variant(
+    why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other, findings = OTHERS[why]
+    (tmp_path / "k.py").write_text("def twice(x, y):\n    y[:] = 2 * x\n")
+    file = written(tmp_path, f"{FILE}[variants.other]\n{other}\n")
+    assert said_by(capsys, "check", str(file), "--cc", "90", "-j", "1").code == findings

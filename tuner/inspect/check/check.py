@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -76,19 +76,24 @@ def _check(kernel: KernelSpec, checks: Checks, children: HostChildren, report: R
     comparable = len(report.findings) == before and not report.no_answer
     if calls := [variant.name for variant in kernel.variants.values() if variant.call is not None]:
         report.note(f"not looked at, because only a GPU runs it: the function of {', '.join(calls)}")
-        others = {name: one for name, one in kernel.variants.items() if name not in calls}
-        if not others:
+        kernel = _without(kernel, calls)
+        if not kernel.variants:
             return
-        kernel = replace(kernel, variants=others)
     check_uses(kernel, report)
-    wrong = check_conditions(kernel, checks, report)
-    variants = {name: variant for name, variant in kernel.variants.items() if name not in wrong}
-    sound = replace(kernel, variants=variants)
+    sound = _without(kernel, check_conditions(kernel, checks, report))
     chosen = subjects(sound, checks, report)
     check_problems(sound, checks, chosen, report)
     for subject in chosen:
         check_plans(kernel, subject, report)
     _run(kernel, chosen, checks, children, report, on_host=checks.on_host and comparable)
+
+
+def _without(kernel: KernelSpec, names: Collection[str]) -> KernelSpec:
+    """Return a kernel without some variants, and without their initial configurations."""
+    variants = {name: variant for name, variant in kernel.variants.items() if name not in names}
+    return replace(
+        kernel, variants=variants, initial=tuple(one for one in kernel.initial if one.variant in variants)
+    )
 
 
 def _run(
@@ -284,8 +289,8 @@ def _check_golden(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
         except (OSError, ValueError) as error:
             report.add(key, f"golden file {file}: {error}", "save it with numpy.save")
             continue
-        if golden.dtype.kind not in "biuf":
-            report.add(key, f"golden file {file} holds {golden.dtype}", "save real numbers")
+        if golden.dtype.kind not in "biufc":
+            report.add(key, f"golden file {file} holds {golden.dtype}", "save numbers")
         shapes = {
             str(problem): tensor.shape[::-1] if tensor.transposed else tensor.shape
             for problem in problems(kernel).values()
