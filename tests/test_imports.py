@@ -170,3 +170,20 @@ def test_a_report_starts_no_matplotlib() -> None:
     code = "import sys; from tuner.report.html import page; sys.exit('matplotlib' in sys.modules)"
     environment = {**os.environ, "MPLBACKEND": "none such"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, cwd=ROOT)
+
+
+def test_without_torch_the_package_can_be_looked_at_and_a_call_names_torch() -> None:
+    code = """
+import inspect, pydoc, sys
+sys.modules["torch"] = None
+import tuner
+from tuner import *
+assert inspect.getdoc(record) and record.__name__ == "record" and callable(dict(inspect.getmembers(tuner))["replace"])
+assert "record(" in pydoc.plain(pydoc.render_doc(tuner))
+try:
+    tuner.record()
+except tuner.core.errors.CallError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert "tuner.record needs torch" in done.stdout, done.stderr

@@ -1,7 +1,8 @@
 """Auto-tuning of generated CUDA kernels: every result is verified, repeatable and kept."""
 
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NoReturn
 
 from tuner.core.version import __version__ as __version__
 
@@ -41,8 +42,19 @@ def __getattr__(name: str) -> object:
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
-            from tuner.core.errors import CallError
-
-            raise CallError(f"tuner.{name} needs torch", "install torch 2.10 or later") from None
+            return _without_torch(name)
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _without_torch(name: str) -> Callable[..., NoReturn]:
+    """Return what stands for a function that torch is missing for: ``help`` and ``import *`` only look at it."""
+
+    def stand_in(*_: object, **__: object) -> NoReturn:
+        from tuner.core.errors import CallError
+
+        raise CallError(f"tuner.{name} needs torch", "install torch 2.10 or later")
+
+    stand_in.__name__ = stand_in.__qualname__ = name
+    stand_in.__doc__ = f"Say that ``tuner.{name}`` needs torch, which is not installed."
+    return stand_in
