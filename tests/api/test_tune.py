@@ -165,6 +165,27 @@ def test_refused_in_one_line(
     assert not [*Path().iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("reference", "words"),
+    [
+        ("2 * x", "outputs are y, z.*reference={'y': ..., 'z': ...}"),
+        ({"y": "2 * x"}, "no z"),
+        ({"z": X}, "no y"),
+        (X, "no z"),
+        ((X,), "no z"),
+        ({}, "no y and no z"),
+        ([X, X, X], "3 values"),
+    ],
+)
+def test_a_reference_is_of_every_output(reference: Any, words: str) -> None:
+    source = STENCIL.replace("int n", "float* z, int n").replace("y[i] =", "z[i] = y[i] =")
+    call = {**STENCIL_CALL, "args": [X, X, X, len(X)], "outputs": ["y", "z"]}
+    del call["trials"]
+    with pytest.raises(UsageError, match=words):
+        tuner.Kernel(source, **{**call, "reference": reference})
+    tuner.Kernel(source, **{**call, "reference": {"z": X, "y": X}})
+
+
 def test_a_call_that_fails_leaves_no_folder(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise TunerError("no result")

@@ -309,7 +309,7 @@ def reference_of(
     Raises:
         UsageError: it is none.
     """
-    given = call.reference
+    given, each = call.reference, f"reference={{{', '.join(f'{name!r}: ...' for name in outputs)}}}"
     bounds = {"tolerance": call.tolerance, "reduction": call.reduction}
     more = {
         name: one if isinstance(one, int | float) else str(one)
@@ -330,6 +330,10 @@ def reference_of(
     if isinstance(given, str | Path):
         file, _, function = str(given).rpartition(":")
         if not file.endswith(".py"):
+            if len(outputs) > 1:
+                raise UsageError(
+                    f"reference is one expression, and the outputs are {', '.join(outputs)}", f"pass {each}"
+                )
             return {"numpy": str(given), **more}, None
         if not (path := Path(file).expanduser()).is_file():
             raise UsageError(
@@ -338,7 +342,13 @@ def reference_of(
         files[path.name] = path.read_bytes()
         return {"python": f"{path.name}:{function}", **more}, None
     if not isinstance(given, Mapping):
-        given = dict(zip(outputs, given if isinstance(given, list | tuple) else [given], strict=False))
+        several = given if isinstance(given, list | tuple) else [given]
+        if len(several) > len(outputs):
+            remedy = f"pass an array for each of {', '.join(outputs)}"
+            raise UsageError(f"reference has {len(several)} values", remedy)
+        given = dict(zip(outputs, several, strict=False))
+    if missing := [name for name in outputs if name not in given]:
+        raise UsageError(f"reference has no {' and no '.join(missing)}", f"pass {each}, a function, or None")
     if all(isinstance(one, str) for one in given.values()):
         return {"numpy": dict(given), **more}, None
     golden = {}
