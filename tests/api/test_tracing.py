@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+import tuner
+from tests.api.conftest import STENCIL, STENCIL_CALL
 from tuner.api.tracing import traced
 from tuner.core.errors import UsageError
 from tuner.expressions.arithmetic import parse
 
+KERNEL = {name: given for name, given in STENCIL_CALL.items() if name not in ("trials", "where")}
 SIZES = {"n": 1000}
 PARAMETERS: dict[str, list[Any]] = {"B": [32, 64, 128], "T": [1, 2, 3], "kind": ["row", "column"]}
+
+
+def doubled(n: int, BLOCK: int) -> int:
+    blocks = 1
+    while blocks * BLOCK < n:
+        blocks *= 2
+    return blocks
+
+
+def next_power(B: int) -> int:
+    power = 1
+    while power < B:
+        power *= 2
+    return power
 
 
 def branching(kind: str, B: int) -> int:
@@ -40,6 +58,7 @@ def guarded(n: int, B: int, T: int) -> int:
         lambda p: p["B"] * p["T"] <= 256 and p["kind"] != "row",
         branching,
         guarded,
+        next_power,
         lambda B: {32: 7, 64: 8}.get(B, B**2),
         lambda B, T: int(math.log2(B)) * T + round(B / 3),
         lambda B, T: np.int64(np.log2(B)) * T,
@@ -95,3 +114,11 @@ def test_too_many_values_are_refused() -> None:
     many = {name: list(range(1, 11)) for name in "abcdef"}
     with pytest.raises(UsageError, match="too many values"):
         traced("where", lambda p: hash(tuple(int(p[name]) for name in "abcdef")) % 3 == 0, {}, many, set())
+
+
+@pytest.mark.parametrize("function", [doubled, lambda n: list(range(5000)).index(n)])
+def test_a_loop_that_a_size_ends_is_soon_refused(function: Callable[..., Any]) -> None:
+    began = time.process_time()
+    with pytest.raises(UsageError, match="too many values"):
+        tuner.Kernel(STENCIL, **{**KERNEL, "grid": function})
+    assert time.process_time() - began < 2

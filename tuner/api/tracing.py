@@ -24,6 +24,8 @@ from tuner.kernel.functions import first_line
 
 MAX_CALLS = 1000
 """Of a function, one for each way through it."""
+MAX_DECISIONS = 64
+"""On one way, as of a loop that ends by a symbol: each is one more call, in which all before it are asked again."""
 MAX_COMBINATIONS = 1000
 """Of values, among which one is looked for that a way is possible with."""
 _GIVEN = (
@@ -65,12 +67,15 @@ class _Trace:
         self._conditions: list[tuple[Expression, bool]] = []
         self._settled = settled
 
-    def _take(self, answers: Sequence[tuple[str, Any]], possible: Sequence[bool] = ()) -> Any:
-        """Return which of several answers this way takes."""
+    def _take(
+        self, answers: Sequence[tuple[str, Any]], conditions: Sequence[tuple[Expression, bool]] = ()
+    ) -> Any:
+        """Return which of several answers this way takes; each has its condition where some may be impossible."""
         if len(answers) == 1:
             return answers[0][1]
         if self._asked == len(self._taken):
-            raise _Fork(answers, possible or [True] * len(answers))
+            possible = [self._possible([one]) for one in conditions] or [True] * len(answers)
+            raise _Fork(answers, possible)
         self._asked += 1
         return answers[self._taken[self._asked - 1]][1]
 
@@ -84,7 +89,7 @@ class _Trace:
         ) is not None:
             return known
         answers = [(text if answer else f"not {text}", answer) for answer in (True, False)]
-        answer = bool(self._take(answers, [self._possible([(condition, answer)]) for _, answer in answers]))
+        answer = bool(self._take(answers, [(condition, answer) for _, answer in answers]))
         self._conditions.append((condition, answer))
         return answer
 
@@ -250,12 +255,14 @@ def traced(
                 _expression(what, part) for part in (result if isinstance(result, tuple | list) else [result])
             ]
         except _Fork as fork:
+            if not any(fork.possible):  # on a way that no values take
+                raise UsageError(f"the function for {what} has no value", "correct it") from None
+            if len(taken) == MAX_DECISIONS:
+                _too_much(what)
             ways = list[tuple[str, list[str]]]()
             for at, (condition, _) in enumerate(fork.answers):
                 with suppress(*([] if fork.possible[at] else [UsageError])):
                     ways.append((condition, way((*taken, at))))
-        if not ways:  # on a way that no values take
-            raise UsageError(f"the function for {what} has no value", "correct it")
         if len({len(texts) for _, texts in ways}) > 1:
             raise UsageError(
                 f"the function for {what} returns more numbers at times", "return as many always"
