@@ -15,13 +15,11 @@ import click
 
 from tuner.cli.loader import flag, kernel_argument, option, texts
 from tuner.core import paths
+from tuner.core.limits import MOST
 from tuner.runtime.dtypes import dtype_named
 
 if TYPE_CHECKING:
     from tuner.core.conditions import Mode, Regime
-
-MOST = 2**31 - 1
-"""The largest count or number that an option takes: more than any use needs, and SQLite's integers hold it."""
 
 JOBS_OF_A_CORE, FEWEST_JOBS = 4, 64
 """Compiling processes that may be asked for, a core and on any machine: a compiler keeps a core busy by itself."""
