@@ -14,7 +14,7 @@ from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.library_call import LibraryCall
 from tuner.expressions.parsing import parse_tree
 from tuner.kernel.functions import BaselineKind
-from tuner.kernel.headers import first_file
+from tuner.kernel.headers import named_file
 from tuner.kernel.plan import settle_launch
 from tuner.kernel.render import render_launch
 from tuner.kernel.spec import CallSpec, KernelSpec
@@ -216,7 +216,7 @@ def existing(name: str, remedy: str = FORMS) -> Path:
     Raises:
         UsageError: there is none.
     """
-    if (path := first_file([Path(name).expanduser()])) is None:
+    if (path := named_file(name)) is None:
         raise UsageError(f"no file {name}", remedy)
     return path
 

@@ -118,6 +118,13 @@ def first_file(paths: Iterable[Path]) -> Path | None:
     return None
 
 
+def named_file(text: str) -> Path | None:
+    """Return the file that a user names, resolved; None where there is none, as of a user who has no home."""
+    with contextlib.suppress(RuntimeError):
+        return first_file([Path(text).expanduser()])
+    return None
+
+
 def read_source(path: Path) -> str:
     """Return the text of a header or a template.
 

@@ -16,6 +16,7 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.errors import KernelError, TunerError, UsageError, suggestion
 from tuner.core.model import Run, digest
+from tuner.kernel.headers import named_file
 from tuner.kernel.options import check_names, read_options
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.spec import JudgeSpec, KernelSpec, WorkSpec
@@ -70,22 +71,22 @@ def find_kernel(name_or_file: str) -> Path:
         UsageError: there is no such kernel or file.
     """
     if name_or_file.endswith((".toml", *SOURCES)) or "/" in name_or_file:
-        path = Path(name_or_file).expanduser()
-        if not path.is_file():
+        given, path = Path(name_or_file), named_file(name_or_file)
+        if path is None:
             remedy = "give the path of a kernel's .toml file"
-            if path.suffix == ".toml" and (source := path.with_suffix(".cu")).is_file():
+            if given.suffix == ".toml" and named_file(str(source := given.with_suffix(".cu"))):
                 remedy = f"write it with: tune init {shlex.quote(str(source))}"
             raise UsageError(f"no kernel file {name_or_file}", remedy)
-        if path.suffix in SOURCES:
+        if given.suffix in SOURCES:
             remedy = f"write the .toml file that describes it with: tune init {shlex.quote(name_or_file)}"
-            if path.suffix in (".j2", ".py"):
+            if given.suffix in (".j2", ".py"):
                 remedy = "give the .toml file that describes it"
             raise UsageError(f"{name_or_file} is a kernel's source", remedy)
     else:
         path = paths.search_spaces() / f"{name_or_file}.toml"
         if name_or_file not in builtin_kernels():
             remedy = suggestion(name_or_file, builtin_kernels()) + ", or give the path of a .toml file"
-            if Path(f"{name_or_file}.toml").is_file():
+            if named_file(f"{name_or_file}.toml"):
                 remedy = f"did you mean ./{name_or_file}.toml?"
             raise UsageError(f"no kernel named {name_or_file!r}", remedy)
     return path.resolve()
