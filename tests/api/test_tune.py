@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,33 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"tolerance": -1}, ["tolerance = -1", "above 0"]),
         ({"compile_options": "--gpu-architecture=sm_90"}, ["--gpu-architecture=sm_90", "allowed"]),
         ({"default": {"BLOCK": 96}}, ["BLOCK=96"]),
+        ({"kernel": "vector_add", "sizes": ["n"]}, ["sizes is ['n']", "sizes={"]),
+        ({"seed": 2**31}, ["seed is 2147483648", "seed=1"]),
+        ({"trials": 10**30}, ["trials is 1000"]),
+        ({"time_s": 10**400}, ["time_s is 1000", "time_s=60.0"]),
+        ({"time_s": float("nan")}, ["time_s is nan", "time_s=60.0"]),
+        ({"db": "a\0b"}, ["db is", "db='results/tuning.db'"]),
+        ({"learn_from": [5]}, ["learn_from is 5", "learn_from=['other.json']"]),
+        ({"learn_from": "a\0"}, ["learn_from is"]),
+        ({"args": [X, X, float("nan")]}, ["n is nan", "whole number"]),
+        ({"args": [X, X, float("inf")]}, ["n is inf", "whole number"]),
+        ({"outputs": {"y": "input"}}, ["outputs", "nothing", "outputs=['y']"]),
+        ({"outputs": []}, ["outputs", "nothing", "outputs=['y']"]),
+        ({"compile_options": 5}, ["compile_options is 5", "['--"]),
+        ({"compile_options": [5]}, ["compile_options is [5]", "['--"]),
+        ({"entry": 5}, ["entry is 5", "entry='"]),
+        ({"name": "n" * 300}, ["cannot be a name", "64 at most"]),
+        ({"grid": lambda n, BLOCK: np.array([n // BLOCK, 1])}, ["grid returns a", "tuple"]),
+        ({"grid": lambda p: p}, ["grid returns {'n': n"]),
+        ({"where": lambda p: p}, ["where returns {'n': n"]),
+        ({"reference": "~no such user/own.py:f"}, ["no file ~no such user/own.py"]),
+        ({"reference": "n" * 5000 + ".py:f"}, ["no file nnn"]),
+        ({"kernel": "~no such user/own.cu"}, ["no file", "~no such user/own.cu"]),
+        ({"kernel": "~no such user/own.toml"}, ["no kernel file ~no such user/own.toml"]),
+        ({"kernel": "~no such user/own.py:f"}, ["no file ~no such user/own.py"]),
+        ({"kernel": "n" * 5000}, ["no kernel named 'nnn"]),
+        ({"kernel": "n" * 5000 + ".cu"}, ["no file", "nnn.cu"]),
+        ({"kernel": "n" * 5000 + ".toml"}, ["no kernel file nnn"]),
         ({"kernel": "gem"}, ["no kernel named 'gem'"]),
         ({"kernel": "own.cu"}, ["no file /", "/own.cu; give"]),
     ],
@@ -184,6 +212,28 @@ def test_a_reference_is_of_every_output(reference: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         tuner.Kernel(source, **{**call, "reference": reference})
     tuner.Kernel(source, **{**call, "reference": {"z": X, "y": X}})
+
+
+def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
+    result = tune()
+    results = tuner.open("results/tuning.db")
+    refused: list[tuple[Callable[[], object], str]] = [
+        (lambda: tuner.open(None), "path is None.*open"),  # type: ignore[arg-type]
+        (lambda: tuner.open("a\0b"), "path is"),
+        (lambda: result.save(None), "path is None.*save"),  # type: ignore[arg-type]
+        (lambda: result.bundle(None), "path is None.*bundle"),  # type: ignore[arg-type]
+        (lambda: result.export(None), "path is None.*export"),  # type: ignore[arg-type]
+        (lambda: tuner.Kernel("vector_add").save(None), "path is None.*save"),  # type: ignore[arg-type]
+        (lambda: results.best(size={"n": 5000}), "'size'.*did you mean sizes"),  # type: ignore[call-arg]
+        (lambda: results.compare(sizes=["n"]), "sizes is"),  # type: ignore[arg-type]
+        (lambda: results.query(card="H200"), "'card'.*choose from.*gpu"),  # type: ignore[call-arg]
+        (lambda: results.query(limit="a"), "limit is 'a'"),  # type: ignore[arg-type]
+        (lambda: results.query(sort=5), "sort is 5"),  # type: ignore[arg-type]
+    ]
+    for call, words in refused:
+        with pytest.raises(UsageError, match=words):
+            call()
+    assert results.best(sizes={"n": 5000}) and len(results.query(limit=2)) == 2
 
 
 def test_a_call_that_fails_leaves_no_folder(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

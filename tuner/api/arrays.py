@@ -184,7 +184,7 @@ def number(name: str, value: Any, of: CType) -> tuple[str, Value]:
             f"{name} is passed as {of.text}, which cannot be passed by value", "pass a number or a pointer"
         )
     if DTYPES[dtype].whole:
-        if plain != int(plain):
+        if isinstance(plain, float) and not plain.is_integer():
             raise UsageError(f"{name} is {plain}, and the kernel takes {of.text}", "pass a whole number")
         if dtype == "int64" and of.base in DTYPE_OF and plain >= 2**63:
             dtype = DTYPE_OF[of.base]
@@ -194,6 +194,8 @@ def number(name: str, value: Any, of: CType) -> tuple[str, Value]:
                 f"{name} is {plain}, which {of.text} does not hold", "take a wider type in the kernel"
             )
         return dtype, int(plain)
+    if not abs(plain) <= sys.float_info.max:
+        raise UsageError(f"{name} is {plain}, and the kernel takes {of.text}", "pass a finite number")
     return dtype, float(plain)
 
 

@@ -20,7 +20,7 @@ from tuner.api.arrays import is_array, number, on_host
 from tuner.api.call import Call, require
 from tuner.api.description import Described, Reader
 from tuner.core.errors import UsageError, suggestion, typed
-from tuner.kernel.headers import read_source
+from tuner.kernel.headers import named_file, read_source
 from tuner.kernel.imports import imported_files
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.types import CType, Parameter
@@ -145,8 +145,9 @@ def build_of(given: Callable[..., Any] | str) -> Build:
     function = None if isinstance(given, str) else given
     if isinstance(given, str):
         text, name = (given, "") if given.endswith(".py") else given.rsplit(":", 1)
-        if not (file := Path(text).expanduser().resolve()).is_file():
+        if (found := named_file(text)) is None:
             raise UsageError(f"there is no file {text}", "give the path of a .py with a function")
+        file = found
     else:
         file, name = _place_of(given)
     source = read_source(file)

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -20,7 +19,7 @@ from tuner.api.caller import portable
 from tuner.core.errors import TunerError, UsageError, suggestion, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import arguments_for
-from tuner.kernel.headers import with_own_headers
+from tuner.kernel.headers import named_file, with_own_headers
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import declared_by
 from tuner.kernel.source.preprocessor import preprocessed
@@ -35,14 +34,6 @@ Answer = TypeVar("Answer")
 Texts = str | int | Callable[..., Any] | Sequence[str | int]
 """Numbers of a launch: text, a number, several of these, or a function of sizes and parameters."""
 
-EXAMPLES = {
-    "params": "{'BLOCK': [64, 128]}", "shapes": "{'x': ('n', 'm')}", "default": "{'BLOCK': 128}",
-    "constants": "{'weights': w}", "dtypes": "{'input': 'float16'}", "options": "{'layout': 'nt'}",
-    "args": "[x, y, n]", "sizes": "{'n': 4096}", "repeat": "{'step': 'log2(n)'}",
-}  # fmt: skip
-"""Arguments that are tables by name, and how they look."""
-LISTS = ("args", "sizes")
-"""Those of them that may be lists instead."""
 WRITTEN = frozenset(("np", "Path", "_given", "ask"))
 """Names in the Python files that are written beside a kernel's file."""
 OF_OPERATIONS = frozenset(("out", "stream", "sizes", "self"))
@@ -79,6 +70,18 @@ class Call:
     reduction: int | str | None = None
     compile_options: Sequence[str] = ()
 
+    def name_of(self, kernel: KernelSignature) -> str:
+        """Return under which name results are kept.
+
+        Raises:
+            UsageError: a kernel's file cannot have it.
+        """
+        name = self.name or kernel.short_name
+        if not IDENTIFIER.match(name):
+            remedy = "pass a name of letters, digits and _, 64 at most"
+            raise UsageError(f"{name[:80]!r} cannot be a name", remedy)
+        return name
+
     def entry_of(self, kernel: KernelSignature) -> str:
         """Return the entry as the kernel's file has it; what ``params`` has of a template's names is passed to it.
 
@@ -96,24 +99,6 @@ class Call:
         for name in self.params.keys() & set(names):
             entry = re.sub(rf"(?<=[<,\s]){name}(?=\s*[,>])", "{{ " + name + " }}", entry)
         return entry
-
-
-def require_kinds(given: Mapping[str, Any]) -> None:
-    """Refuse arguments that are tables or lists, and are given as something else.
-
-    Raises:
-        UsageError: it shows what one looks like.
-    """
-    for name, example in EXAMPLES.items():
-        value = given.get(name)
-        table = isinstance(value, Mapping) and all(isinstance(key, str) for key in value)
-        several = name in LISTS and isinstance(value, Sequence) and not isinstance(value, str)
-        if value is not None and not table and not several:
-            shown = " ".join(repr(value).split())
-            raise UsageError(f"{name} is {shown:.80}", f"for example {name}={example}")
-    for name, size in sizes.items() if isinstance(sizes := given.get("sizes"), Mapping) else ():
-        if not isinstance(size, Integral) or size < 1:
-            raise UsageError(f"sizes has {name}={size!r}", "give a whole number above 0")
 
 
 def in_python(function: Callable[P, Answer]) -> Callable[P, Answer]:
@@ -335,7 +320,7 @@ def reference_of(
                     f"reference is one expression, and the outputs are {', '.join(outputs)}", f"pass {each}"
                 )
             return {"numpy": str(given), **more}, None
-        if not (path := Path(file).expanduser()).is_file():
+        if (path := named_file(file)) is None:
             raise UsageError(
                 f"reference = {str(given)!r}: there is no file {file}", "give its path, or a function"
             )

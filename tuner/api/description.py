@@ -86,7 +86,7 @@ class Reader:
 
     def __init__(self, call: Call, source: Source, signature: KernelSignature, entry: str) -> None:
         self.source, self.signature, self.entry = source, signature, entry
-        self.name = call.name or signature.short_name
+        self.name = call.name_of(signature)
         self.names = file_names(signature, call.constants)
         self.types = {self.names[one.name]: one.type for one in signature.parameters}
         of_names = ("args", "outputs", "sizes", "shapes", "constants", "reference")
@@ -281,10 +281,11 @@ class Reader:
             raise UsageError(
                 f"outputs names {const[0]}, which {self.name} takes as const", "name what it writes"
             )
-        if not roles:
-            raise UsageError(
-                f"{self.name} takes only const pointers: it writes nothing", "drop the const of its output"
-            )
+        if all(role == "input" for role in roles.values()):
+            what = f"{self.name} takes only const pointers: it writes nothing", "drop the const of its output"
+            if outputs is not None:
+                what = f"outputs names nothing that {self.name} writes", f"pass outputs=[{names[-1]!r}]"
+            raise UsageError(*what)
         return {name: roles.get(name, "input") for name in names}
 
     def _tensor(self, name: str, shape: Sequence[str], role: str) -> TensorDraft:
@@ -296,9 +297,8 @@ class Reader:
                 )
             return TensorDraft(shape, dtype, role, "zeros" if role == "inout" else None)
         array, dtype = self.arrays[name]
-        return TensorDraft(
-            shape, dtype, role, None if role == "output" else self._init(name, array, shape, role)
-        )
+        init = None if role == "output" else self._init(name, array, shape, role)
+        return TensorDraft(shape, dtype, role, init)
 
     def _init(self, name: str, array: NDArray[Any], shape: Sequence[str], role: str) -> Any:
         """Return what gives a tensor the values of an array: a number for equal ones, else a file.

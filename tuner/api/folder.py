@@ -18,6 +18,7 @@ import numpy as np
 
 from tuner.api.caller import TO_KEEP, asks_its_program, caller_file
 from tuner.api.description import Described
+from tuner.api.kinds import path_of
 from tuner.core import paths
 from tuner.core.errors import ExpressionError, KernelError, SpaceError, TunerError, UsageError
 from tuner.core.files import temporary_folder, whole_folder
@@ -220,17 +221,18 @@ def written(described: Described, *, hollow: bool = False) -> Iterator[KernelSpe
         yield loaded(new / next(iter(files)))
 
 
-def save(kernel: KernelSpec, target: Path) -> Path:
+def save(kernel: KernelSpec, given: str | Path) -> Path:
     """Copy a kernel's file, and what it needs beside it, to a file of another name; return that.
 
     Where a Python file or an array of another content has one of the names, as of another kernel that was saved there,
     these files go into a folder that is called as the file is.
 
     Raises:
-        UsageError: the target is no ``.toml``, a file of a name that it needs is there, or it needs one of elsewhere;
+        UsageError: the path is no ``.toml``, a file of a name that it needs is there, or it needs one of elsewhere;
             nothing is written.
         TunerError: it cannot be written.
     """
+    target = path_of("the path", given, f"save('{kernel.name}.toml')")
     if target.suffix != ".toml":
         raise UsageError(f"{target} is no .toml", f"write to a file such as {kernel.file.name}")
     places = {kernel.file: target}

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from tuner.api.call import in_python
+from tuner.api.call import in_python, require
+from tuner.api.kinds import path_of, require_kinds
 from tuner.core import paths
+from tuner.core.errors import UsageError
+from tuner.core.limits import MOST
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters
 from tuner.report.tables import configuration_record, picked, trial_record, winner_record
@@ -40,8 +44,11 @@ def open(path: str | Path = paths.DATABASE) -> Results:
 
     Args:
         path: of the file that ``tuner.tune`` and ``tune`` write.
+
+    Raises:
+        UsageError: it is no path.
     """
-    return Results(Path(path))
+    return Results(path_of("the path", path, "open('results/tuning.db')"))
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,10 +65,11 @@ class Results:
             which: rows.
 
         Raises:
+            UsageError: there is no such filter.
             DatabaseError: the file cannot be read.
         """
-        named = named_kernel(str(kernel))
-        best = self._read(lambda database: best_winners(database, _filters(kernel, which), named))
+        named, filters = named_kernel(str(kernel)), _filters(kernel, which)
+        best = self._read(lambda database: best_winners(database, filters, named))
         return [{**winner_record(one.stored), "kernel_state": one.state.name.lower()} for one in best.rows]
 
     def query(
@@ -85,9 +93,12 @@ class Results:
             which: rows.
 
         Raises:
-            UsageError: there is no such key, or the statement is none.
+            UsageError: there is no such filter or key, or the statement is none.
             DatabaseError: the file cannot be read.
         """
+        require_kinds({"status": status, "sort": sort, "sql": sql})
+        if not isinstance(limit, Integral) or not 0 <= limit <= MOST:
+            raise UsageError(f"limit is {limit!r}", "give a whole number, such as limit=10")
         if sql:
             columns, rows = self._read(lambda database: database.sql(sql))
             return [dict(zip(columns, row, strict=True)) for row in rows]
@@ -103,12 +114,11 @@ class Results:
             which: rows.
 
         Raises:
+            UsageError: there is no such filter.
             DatabaseError: the file cannot be read.
         """
-        return [
-            _compared(one)
-            for one in self._read(lambda database: database.benchmarks(_filters(kernel, which))).rows
-        ]
+        filters = _filters(kernel, which)
+        return [_compared(one) for one in self._read(lambda database: database.benchmarks(filters)).rows]
 
     @in_python
     def _read(self, read: Callable[[Database], Answer]) -> Answer:
@@ -120,6 +130,8 @@ class Results:
 
 
 def _filters(kernel: str | Path, which: Which) -> Filters:
+    require(which, Which.__annotations__, "results have no filter {!r}")
+    require_kinds(which, lists=())
     return Filters(**{**kernel_filters(str(kernel)), **which})
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tuner.api import folder
 from tuner.api.call import in_python
 from tuner.api.calling import launch, named
+from tuner.api.kinds import path_of
 from tuner.children.compile_pool import CompilePool
 from tuner.core import paths
 from tuner.core.errors import CallError, UsageError
@@ -206,7 +207,7 @@ class Result:
 
         What is tuned from there has the same digests, so that these results count for it.
         """
-        return folder.save(self.kernel, Path(path))
+        return folder.save(self.kernel, path)
 
     @cached_property
     def operation(self) -> Operation:
@@ -257,11 +258,12 @@ class Result:
             CallError: no winner was confirmed.
             BundleError: there is something of that name, or it cannot be written.
         """
+        target = path_of("the path", path, f"bundle('{self.kernel.name}_bundle')")
         contents = contents_of(self._stored(), Kernels(self.kernel))
         with closing(CompilePool(1, paths.cubins())) as pool:
             _, files, _ = bundled(contents, pool, Observer(), warnings.warn, slices=slices)
-        write_bundle(Path(path), files, force=False)
-        return Path(path)
+        write_bundle(target, files, force=False)
+        return target
 
     @in_python
     def export(self, path: str | Path, namespace: str = NAMESPACE) -> Path:
@@ -271,10 +273,11 @@ class Result:
             CallError: no winner was confirmed.
             DatabaseError: there is something of that name, or it cannot be written.
         """
+        target = path_of("the path", path, f"export('{self.kernel.name}.hpp')")
         text = render_header(self._stored(), namespace, Kernels(self.kernel).kernel)
-        with new_file(Path(path), force=False) as partial:
+        with new_file(target, force=False) as partial:
             partial.write_text(text, encoding="ascii")
-        return Path(path)
+        return target
 
     def __call__(self, *args: Any, stream: Any = None, **others: Any) -> Any:
         """Launch the winner with the arguments of the C function, in their order or by name; return its outputs.

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tuner.core.errors import ExpressionError, UsageError, suggestion
+from tuner.core.errors import ExpressionError, UsageError, suggestion, typed
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import MAX_LENGTH, Expression, parse
 from tuner.kernel.functions import first_line
@@ -214,7 +214,11 @@ class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         raise KeyError(f"there is no {name}; {suggestion(name, self)}")
 
-    __getattr__ = dict.__getitem__
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError as error:  # what asks whether there is such an attribute expects another error
+            raise AttributeError(*error.args) from None
 
 
 def traced(
@@ -308,7 +312,11 @@ def _called(what: str, function: Callable[..., Any], wanted: Sequence[str], name
 
 
 def _expression(what: str, value: Any) -> str:
-    text = written(value)
+    try:
+        text = written(value)
+    except (TypeError, ValueError, RuntimeError):  # of NumPy and torch: an array of several
+        problem = f"the function for {what} returns {typed(value)}"
+        raise UsageError(problem, "return a number, or a tuple of up to three") from None
     if len(text) > MAX_LENGTH:
         _too_much(what)
     try:

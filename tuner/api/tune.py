@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -18,24 +19,25 @@ from tuner.api.call import (
     in_python,
     library_of,
     require,
-    require_kinds,
     values_of,
     words_of_python,
 )
 from tuner.api.caller import Answering
 from tuner.api.description import Described, described
+from tuner.api.kinds import path_of, require_kinds
 from tuner.api.progress import progress
 from tuner.api.result import Result
 from tuner.core import paths
 from tuner.core.conditions import Mode
 from tuner.core.errors import Interrupted, NoGpuError, TunerError, UsageError, suggestion
+from tuner.core.limits import MOST
 from tuner.core.model import RunOptions, Value
 from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import Device
 from tuner.devices.choose import kernel_for, open_device
 from tuner.devices.replay import ReplayDevice
-from tuner.kernel.headers import read_source
+from tuner.kernel.headers import named_file, read_source
 from tuner.kernel.load import find_kernel, load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.launches import OUTPUTS
@@ -150,11 +152,10 @@ class Kernel:
             self._build = build.function
             self._described = described_build(build, Call(source="", **given))
         elif "__global__" in text or "\n" in text or text.endswith(SOURCES):
-            file = Path(text).expanduser() if text.endswith(SOURCES) else None
-            if file is not None and not file.is_file():
-                raise UsageError(
-                    f"there is no file {file.absolute()}", "give the path of a .cu, or the source itself"
-                )
+            file = named_file(text) if text.endswith(SOURCES) else None
+            if file is None and text.endswith(SOURCES):
+                remedy = "give the path of a .cu, or the source itself"
+                raise UsageError(f"there is no file {Path(text).absolute()}", remedy)
             require(what, OF_SOURCES, "a source has no argument {!r}")
             source = read_source(file) if file else text
             self._described = described(Call(source=source, file=file, **given))
@@ -162,6 +163,7 @@ class Kernel:
             find_kernel(text)
             named = [*what, *([] if args is None else ["args"])]
             require(named, OF_FILES, f"{text} describes itself, and takes no argument {{!r}}")
+            require_kinds(what, lists=())
         if self._described is not None:
             folder.require_launchable(self._described)
         self._problem = {name: what[name] for name in OF_FILES if name in what and self._described is None}
@@ -181,7 +183,13 @@ class Kernel:
         require(how, LOOKS, "tuning has no argument {!r}")
         given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
         options = self._options(given)
-        database, device_name = Path(given.get("db", paths.DATABASE)), given.get("device", "auto")
+        database = path_of("db", given.get("db", paths.DATABASE), f"db={LOOKS['db']!r}")
+        device_name = given.get("device", "auto")
+        files = given.get("learn_from", ())
+        files = [
+            path_of("learn_from", file, f"learn_from={LOOKS['learn_from']!r}")
+            for file in ([files] if isinstance(files, str | Path) else files)
+        ]
         with ExitStack() as stack:
             stop = stack.enter_context(stopping())
             observer = stack.enter_context(closing(progress(given.get("quiet"))))
@@ -205,9 +213,7 @@ class Kernel:
             stack.enter_context(self.answering(kernel))
             if isinstance(device, ReplayDevice) and not (self._described or self._problem):
                 problem = device.recorded_instead(kernel, problem)
-            files = given.get("learn_from", ())
-            files = [files] if isinstance(files, str | Path) else files
-            sources = sources_of([Path(file) for file in files], kernel, options.sampler)
+            sources = sources_of(files, kernel, options.sampler)
             store = stack.enter_context(Database.open(database))
             store.sources = sources
             what = (kernel, database, of.arguments if of else {}, of.alone if of else "", self._build)
@@ -229,9 +235,11 @@ class Kernel:
         """
         for name, value in how.items():
             kind = type(example := LOOKS[name])
-            least = 0 if name == "seed" else 1e-9 if kind in (int, float) else None
-            if not isinstance(value, KINDS.get(kind, kind)) or (least is not None and value < least):
-                raise UsageError(f"{name} is {value!r}", f"for example {name}={example!r}, or leave it out")
+            least = 0 if name == "seed" else 1e-9
+            most = MOST if kind is int else sys.float_info.max
+            numeric = kind in (int, float)
+            if not isinstance(value, KINDS.get(kind, kind)) or (numeric and not least <= value <= most):
+                raise UsageError(f"{name} is {value!r:.80}", f"for example {name}={example!r}, or leave it out")
         given = {name: value for name, value in how.items() if name in RUN_OPTIONS}
         if (mode := how.get("mode")) is not None:
             if mode not in list(Mode):
@@ -250,9 +258,9 @@ class Kernel:
     def save(self, path: str | Path) -> Path:
         """Write the kernel's file, and what it needs beside it, to a ``.toml`` of this name; return its path."""
         if self._described is None:
-            return folder.save(load_kernel(self._name), Path(path))
+            return folder.save(load_kernel(self._name), path)
         with folder.written(self._described) as kernel:
-            return folder.save(kernel, Path(path))
+            return folder.save(kernel, path)
 
     @contextmanager
     def answering(self, kernel: KernelSpec) -> Iterator[None]:
