@@ -19,6 +19,7 @@ from tuner.core.errors import TunerError, UsageError
 from tuner.tuning import session
 
 TEMPLATE = "template <int BLOCK, int TILE> " + STENCIL.replace('extern "C" ', "")
+KERNEL = {name: value for name, value in STENCIL_CALL.items() if name != "trials"}
 FILTERED = "#define SIDE 3\n__constant__ float w[SIDE * SIDE];\n" + STENCIL.replace("0.5f *", "w[4] *")
 
 
@@ -139,6 +140,10 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ),
         ({"grid": 0}, ["grid: 0", "whole number from 1"]),
         ({"grid": "n - 5000"}, ["grid: n - 5000 = 0"]),
+        ({"shared_memory": ["100", "200"]}, ["shared_memory has 2", "give one"]),
+        ({"shared_memory": lambda n: (100, 200)}, ["shared_memory has 2", "give one"]),
+        ({"grid": [1, 1, 1, 1]}, ["grid has 4", "one to three"]),
+        ({"grid": lambda n: (n, 1, 1, 1)}, ["grid has 4", "one to three"]),
         ({"shared_memory": 1 << 20}, ["shared memory", "GPUs allow at most"]),
         ({"where": "BLOCK > 4096"}, ["no configuration is valid", "BLOCK > 4096"]),
         ({"where": lambda BLOCK: BLOCK > 4096}, ["no configuration is valid", "BLOCK > 4096"]),
@@ -207,8 +212,7 @@ def test_refused_in_one_line(
 )
 def test_a_reference_is_of_every_output(reference: Any, words: str) -> None:
     source = STENCIL.replace("int n", "float* z, int n").replace("y[i] =", "z[i] = y[i] =")
-    call = {**STENCIL_CALL, "args": [X, X, X, len(X)], "outputs": ["y", "z"]}
-    del call["trials"]
+    call = {**KERNEL, "args": [X, X, X, len(X)], "outputs": ["y", "z"]}
     with pytest.raises(UsageError, match=words):
         tuner.Kernel(source, **{**call, "reference": reference})
     tuner.Kernel(source, **{**call, "reference": {"z": X, "y": X}})
@@ -294,10 +298,17 @@ def test_without_a_gpu_what_can_be_done_is_said(device: str) -> None:
 
 
 def test_a_kernel_says_what_it_is() -> None:
-    kernel = {name: value for name, value in STENCIL_CALL.items() if name != "trials"}
-    described = tuner.Kernel(STENCIL, **{**kernel, "params": {"BLOCK": [64, 128], "TILE": 1}})
+    described = tuner.Kernel(STENCIL, **{**KERNEL, "params": {"BLOCK": [64, 128], "TILE": 1}})
     assert repr(described) == "<kernel stencil n=5000; BLOCK in [64, 128]; TILE in [1]>"
     assert repr(tuner.Kernel("gemm")) == "<kernel gemm>"
+
+
+def test_values_may_be_given_once(tune: Tune) -> None:
+    params = {"BLOCK": (32 * number for number in (2, 4)), "TILE": map(int, "12")}
+    assert "BLOCK in [64, 128]; TILE in [1, 2]" in repr(tuner.Kernel(STENCIL, **{**KERNEL, "params": params}))
+    block_sizes = (size for size in (128, 256))
+    result = tune("vector_add", sizes={"n": 4096}, params={"block_size": block_sizes}, trials=4)
+    assert {trial["block_size"] for trial in result.trials} == {128, 256}
 
 
 def test_equal_sizes_are_asked_for(tune: Tune) -> None:
@@ -395,9 +406,8 @@ def test_what_a_struct_is_given_is_said() -> None:
 def test_arrays_and_truths_in_a_struct_are_numbers(tmp_path: Path) -> None:
     source = "struct Taps { float w[3]; bool mirrored; };\n" + STENCIL.replace("int n)", "int n, Taps taps)")
     taps = np.array(([0.25, 0.5, 0.25], True), [("w", "f4", 3), ("mirrored", "?")])[()]
-    call = {name: given for name, given in STENCIL_CALL.items() if name != "trials"}
     data = tomllib.loads(
-        tuner.Kernel(source, **{**call, "args": [X, X, len(X), taps]}).save(tmp_path / "k.toml").read_text()
+        tuner.Kernel(source, **{**KERNEL, "args": [X, X, len(X), taps]}).save(tmp_path / "k.toml").read_text()
     )
     assert {name: one["value"] for name, one in data["scalars"].items()} == {
         "taps_w_0": 0.25, "taps_w_1": 0.5, "taps_w_2": 0.25, "taps_mirrored": 1,
@@ -425,8 +435,7 @@ def test_a_template_gets_the_parameters_of_its_names(tmp_path: Path) -> None:
     source = STENCIL.replace("__global__", "template <int BLOCK, int TILE> __global__").replace(
         'extern "C" ', ""
     )
-    call = {name: given for name, given in STENCIL_CALL.items() if name != "trials"}
     for entry in ("", "stencil<BLOCK, TILE>"):
         file = tmp_path / f"{len(entry)}.toml"
-        tuner.Kernel(source, **call, entry=entry).save(file)
+        tuner.Kernel(source, **KERNEL, entry=entry).save(file)
         assert 'entry = "stencil<{{ BLOCK }}, {{ TILE }}>"' in file.read_text()

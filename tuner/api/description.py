@@ -148,7 +148,7 @@ class Reader:
             [self._argument(name) for name in self.types],
             self._texts("grid", self.call.grid),
             self._texts("block", self.call.block),
-            "".join(self._texts("shared_memory", self.call.shared_memory)[:1]),
+            "".join(self._texts("shared_memory", self.call.shared_memory)),
             {self.symbols[name]: name for name in self.call.constants},
             {"repeat": loops} if loops else {},
         )
@@ -335,12 +335,11 @@ class Reader:
             if what == "shared_memory":
                 return []
             raise UsageError(f"{what} is missing", "for example grid='ceil_div(n, BLOCK)', block='BLOCK'")
-        if callable(given):
-            return self._traced(what, given)
-        texts = [self._literal(str(part)) for part in sequence(given)]
-        if not 1 <= len(texts) <= 3:
-            raise UsageError(f"{what} has {len(texts)} dimensions", "give one to three")
-        return texts
+        texts = self._traced(what, given) if callable(given) else [str(part) for part in sequence(given)]
+        most = 1 if what == "shared_memory" else 3
+        if not 1 <= len(texts) <= most:
+            raise UsageError(f"{what} has {len(texts)} numbers", f"give one{' to three' * (most == 3)}")
+        return [self._literal(text) for text in texts]
 
     def _traced(self, what: str, function: Callable[..., Any]) -> list[str]:
         """Return a function as expressions; numbers that are no sizes stay as they are."""

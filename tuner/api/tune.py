@@ -144,7 +144,8 @@ class Kernel:
         require_kinds({"args": args, "params": params, **what})
         self._described: Described | None = None
         self._build: Callable[..., Any] | None = None
-        self._name, self._params, self._library = text, params or {}, library_of(args)
+        self._name, self._library = text, library_of(args)
+        self._params = {name: values_of(name, values) for name, values in (params or {}).items()}
         given = {"args": args, "params": self._params, **what}
         if is_build(kernel):
             require(what, OF_BUILT, "a kernel that a function builds has no argument {!r}")
@@ -239,7 +240,9 @@ class Kernel:
             most = MOST if kind is int else sys.float_info.max
             numeric = kind in (int, float)
             if not isinstance(value, KINDS.get(kind, kind)) or (numeric and not least <= value <= most):
-                raise UsageError(f"{name} is {value!r:.80}", f"for example {name}={example!r}, or leave it out")
+                raise UsageError(
+                    f"{name} is {value!r:.80}", f"for example {name}={example!r}, or leave it out"
+                )
         given = {name: value for name, value in how.items() if name in RUN_OPTIONS}
         if (mode := how.get("mode")) is not None:
             if mode not in list(Mode):
@@ -248,11 +251,7 @@ class Kernel:
         given |= effort_options(
             how.get("effort", "normal"), how.get("sampler", RunOptions.sampler), how.get("trials")
         )
-        narrowed = {
-            name: tuple(values_of(name, values))
-            for name, values in self._params.items()
-            if not self._described
-        }
+        narrowed = {name: tuple(values) for name, values in self._params.items() if not self._described}
         return RunOptions(**given, fixed=narrowed)
 
     def save(self, path: str | Path) -> Path:
