@@ -15,6 +15,7 @@ import pytest
 
 from tests.api.conftest import STENCIL, STENCIL_CALL, Tune
 from tuner.api import tune as module
+from tuner.core.errors import CallError
 from tuner.core.observer import Observer
 from tuner.tuning.state import State
 
@@ -40,13 +41,16 @@ def test_two_calls_at_once(tune: Tune) -> None:
 
 
 class Interrupting(Observer[State]):
-    """Presses Ctrl-C behind the fourth trial."""
+    """Presses Ctrl-C behind the fourth trial, or another."""
 
     pressed = False
 
+    def __init__(self, behind: int = 4) -> None:
+        self.behind = behind
+
     def step(self, now: State, done: float | None = None) -> None:
         super().step(now)
-        if not self.pressed and len(now.trials) >= 4:
+        if not self.pressed and len(now.trials) >= self.behind:
             self.pressed = True
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -65,6 +69,25 @@ def test_ctrl_c_gives_the_best_so_far(tune: Tune, tmp_path: Path, monkeypatch: p
     with sqlite3.connect(tmp_path / "results" / "tuning.db") as connection:
         assert connection.execute("SELECT state FROM runs").fetchall() == [("interrupted",)]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_stopped_before_the_first_result(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SLEEP_S", "0.02")
+    monkeypatch.setattr(module, "progress", lambda quiet: Interrupting(behind=0))
+    result = tune(**MANY)
+    assert result.stopped and not result.trials
+    with pytest.raises(CallError, match=r"before the first result(?!.*\btrials\b)"):
+        result.best  # noqa: B018 - it raises
+
+
+@pytest.mark.parametrize("quiet", [True, None])
+def test_a_quiet_call_says_nothing_when_it_is_stopped(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], quiet: bool | None
+) -> None:
+    monkeypatch.setenv("FAKE_SLEEP_S", "0.02")
+    monkeypatch.setattr(module, "progress", lambda quiet: Interrupting())
+    assert tune(**MANY, quiet=quiet).stopped
+    assert ("stopping" in capfd.readouterr().err) is not bool(quiet)
 
 
 def test_a_notebook_shows_one_area(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,8 @@ class Result:
             CallError: no configuration was verified; the text says how most of them ended.
         """
         if self._winner is None:
-            raise CallError(self.verdict, "look at trials, which has the error of each")
+            remedy = "look at trials, which has the error of each" if self._state.trials else "call it again"
+            raise CallError(self.verdict, remedy)
         return self._values(self._winner.configuration)
 
     def _values(self, configuration: Configuration) -> dict[str, Value]:
@@ -151,6 +152,10 @@ class Result:
     def verdict(self) -> str:
         """How sure the result is, in a line."""
         if self.stopped:
+            if not self._state.trials:
+                return "stopped before the first result"
+            if self._winner is None:
+                return "stopped: no configuration was verified yet"
             return "stopped: the best so far, neither raced nor confirmed"
         assert self._result is not None
         finish = self._result.finish

@@ -192,7 +192,7 @@ class Kernel:
             for file in ([files] if isinstance(files, str | Path) else files)
         ]
         with ExitStack() as stack:
-            stop = stack.enter_context(stopping())
+            stop = stack.enter_context(stopping(quiet=bool(given.get("quiet"))))
             observer = stack.enter_context(closing(progress(given.get("quiet"))))
 
             def opened(name: str) -> Device:

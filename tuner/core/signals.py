@@ -164,10 +164,11 @@ def _woken() -> Iterator[None]:
 
 
 @contextmanager
-def stopping() -> Iterator[Callable[[], bool]]:
+def stopping(*, quiet: bool = False) -> Iterator[Callable[[], bool]]:
     """Return what tells whether a signal has arrived; at the end the former handlers are restored.
 
-    Ctrl-C once: finish what is being measured, if that ends soon. Twice: now. SIGTERM and SIGHUP likewise.
+    Ctrl-C once: finish what is being measured, if that ends soon. Twice: now. SIGTERM and SIGHUP likewise. Unless it is
+    quiet, a line says so.
     """
     arrived: list[int] = []
 
@@ -180,7 +181,8 @@ def stopping() -> Iterator[Callable[[], bool]]:
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
         if number == signal.SIGHUP:
             leave_terminal()
-        note("tune: stopping after the current measurement; Ctrl-C again stops at once")
+        if not quiet:
+            note("tune: stopping after the current measurement; Ctrl-C again stops at once")
 
     with handled(take, signal.SIGALRM), _woken():
         try:
