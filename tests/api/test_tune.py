@@ -311,6 +311,11 @@ def test_values_may_be_given_once(tune: Tune) -> None:
     assert {trial["block_size"] for trial in result.trials} == {128, 256}
 
 
+def test_the_problem_may_decide_on_the_mode(tune: Tune) -> None:
+    said, unsaid = (tune(name=name, **how).run for name, how in (("a", {"mode": "auto"}), ("b", {})))
+    assert said.options == unsaid.options and said.conditions == unsaid.conditions
+
+
 def test_equal_sizes_are_asked_for(tune: Tune) -> None:
     source = """extern "C" __global__ void copy(const float* a, float* b, int n, int m) {
         b[blockIdx.x * m + threadIdx.x] = a[blockIdx.x * m + threadIdx.x] * B;

@@ -72,7 +72,7 @@ class RunHow(TypedDict, total=False):
     """Seconds from the call, a GPU's calibration left out, after which nothing new is tried; the race and the
     confirmation follow. No limit."""
     mode: str
-    """What the caches hold: ``cold``, ``warm`` or ``rotating``; the problem decides."""
+    """What the caches hold: ``cold``, ``warm`` or ``rotating``; ``auto``: the problem decides."""
     device: str
     """``cuda``, ``cuda:N``, ``replay``, ``replay:FILE``; ``auto`` takes a GPU where there is one."""
     db: str | Path
@@ -244,9 +244,9 @@ class Kernel:
                     f"{name} is {value!r:.80}", f"for example {name}={example!r}, or leave it out"
                 )
         given = {name: value for name, value in how.items() if name in RUN_OPTIONS}
-        if (mode := how.get("mode")) is not None:
+        if (mode := how.get("mode", "auto")) != "auto":
             if mode not in list(Mode):
-                raise UsageError(f"mode is {mode!r}", suggestion(mode, Mode))
+                raise UsageError(f"mode is {mode!r}", suggestion(mode, (*Mode, "auto")))
             given |= {"mode": Mode(mode), "one_mode": True}
         given |= effort_options(
             how.get("effort", "normal"), how.get("sampler", RunOptions.sampler), how.get("trials")
