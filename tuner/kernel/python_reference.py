@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,6 +28,7 @@ from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.array import Array, ArrayExpression
 from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
+from tuner.kernel.golden import from_files, require_same
 from tuner.kernel.reference import OVERFLOW, UNIT_ROUNDOFF, Expected, SettledReference, as_output, word_of
 from tuner.kernel.terms import rounded, terms_of, with_neighbours, with_room
 from tuner.runtime.dtypes import DTYPES
@@ -345,6 +345,7 @@ def expected_on_host(
             known=known and {name: known[name] for name in by_function if name in known},
             terms=terms,
         )
+    require_same(golden, computed, reference, outputs)
     return {**golden, **computed}
 
 
@@ -378,23 +379,3 @@ def _terms_of(
     of = {tensor.name: tensor for tensor in tensors}
     exact = {name: read_only(array, of[name].dtype) for name, array in inputs.items()}
     return terms_of(call, exact, of, {output.name: expected.value})[output.name]
-
-
-def from_files(files: Mapping[str, Path], outputs: Mapping[str, Buffer]) -> dict[str, Expected]:
-    """Return the content of golden files by output; the magnitude of a number is its absolute value.
-
-    Raises:
-        KernelError: a file cannot be read, or does not fit its output.
-    """
-    expected = {}
-    for output, file in files.items():
-        try:
-            value = np.load(file, allow_pickle=False)
-            magnitude = np.abs(value if value.dtype.kind == "c" else value.astype(np.float64))
-        except (OSError, ValueError) as error:
-            raise KernelError(f"golden file {file}: {error}") from None
-        shape, dtype = outputs[output].meant_shape, outputs[output].dtype
-        if value.shape != shape:
-            raise KernelError(f"golden file {file} has shape {value.shape}", f"this problem needs {shape}")
-        expected[output] = as_output(output, dtype, value, magnitude, f"golden file {file.name}")
-    return expected

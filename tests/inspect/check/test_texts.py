@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.commands import said_by
@@ -58,6 +59,17 @@ def test_numbers_of_an_init_that_are_text_are_said(
     text = FILE.replace('dtype = "input" }', 'dtype = "input", init = { uniform = [0, "input"] } }', 1)
     said = said_by(capsys, "check", str(written(tmp_path, text)))
     assert said.code == 1 and "is no number" in said.out + said.err
+
+
+@pytest.mark.parametrize("scale", [2.0, 3.0])
+def test_a_golden_file_is_compared_with_the_other_reference(
+    scale: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(tmp_path / "y.npy", scale * np.arange(100, dtype=np.float32))
+    text = FILE.replace('reference.numpy = "2 * x"', 'reference = { numpy = "2 * x", golden.y = "y.npy" }')
+    text = text.replace('dtype = "input" }', 'dtype = "input", init = "index" }', 1)
+    said = said_by(capsys, "check", str(written(tmp_path, text)), "--cc", "90", "-j", "1")
+    assert (said.code, "differ" in said.out + said.err) == ((0, False) if scale == 2 else (1, True))
 
 
 OTHERS = {

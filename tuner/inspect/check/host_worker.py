@@ -26,6 +26,7 @@ from tuner.inspect.emulator.host import KernelFault
 from tuner.kernel.contents import REMEDY, further_contents
 from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
+from tuner.kernel.golden import GoldenDiffersError
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import Expected, disagreement, in_full
@@ -113,6 +114,8 @@ class _Runner:
             return HostResult(patterns=self._launches.patterns)
         try:
             expected = data.expected()
+        except GoldenDiffersError as error:
+            return HostResult(error.problem, error.remedy)
         except KernelError as error:
             return HostResult(undecided=error.problem)
         if request.configuration is None:
