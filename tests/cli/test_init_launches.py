@@ -319,3 +319,29 @@ def test_tiles_of_cooperative_groups_say_a_blocks_threads_and_stores_by_function
     data, _ = init(capsys, kernel)
     assert launch(data)["block"] == ["32 * ROWS"] and launch(data)["grid"] == ["ceil_div(rows, ROWS)"]
     assert data["tensors"]["y"]["role"] == "output" and "ld_x" in data["scalars"]
+
+
+@pytest.mark.parametrize("launched", [True, False])
+def test_threads_that_go_through_a_tile_of_more_rows(
+    capsys: pytest.CaptureFixture[str], launched: bool
+) -> None:
+    """A block of 32 x 8 threads moves 32 x 32 elements; along y a loop says so, or the launch."""
+    run = "dim3 grid(w / TILE, h / TILE), block(TILE, ROWS); turned<<<grid, block>>>(y, x, w, h);" * launched
+    data, _ = init(
+        capsys,
+        f"""
+#ifndef TILE
+#define TILE 32
+#endif
+#ifndef ROWS
+#define ROWS 8
+#endif
+__global__ void turned(float* out, const float* in, int w, int h) {{
+    int x = blockIdx.x * TILE + threadIdx.x, y = blockIdx.y * TILE + threadIdx.y, a = x + w * y, b = y + h * x;
+    for (int i = 0; i < TILE; i += ROWS) out[b + i] = in[a + i * w];
+}}
+void run(float* y, const float* x, int w, int h) {{ {run} }}""",
+    )
+    constraints = data["variants"]["main"]["constraints"].values()
+    assert launch(data)["block"] == ["TILE", "ROWS"] and len(launch(data)["grid"]) == 2
+    assert {"w % TILE == 0", "h % TILE == 0", "TILE % ROWS == 0"} <= {*constraints}

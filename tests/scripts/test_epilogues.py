@@ -14,6 +14,9 @@ import pytest
 from scripts import harness
 from tuner.core.errors import CallError
 
+MODULES = ("torch_here", "measuring.graphs", "measuring.epilogues")
+"""Which import torch."""
+
 
 class Torch:
     """Whatever is asked of it."""
@@ -28,11 +31,11 @@ class Torch:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setitem(sys.modules, "torch", Torch())
-    for name in ("graphs", "epilogues"):
-        monkeypatch.delitem(sys.modules, f"scripts.measuring.{name}", raising=False)
+    for name in MODULES:
+        monkeypatch.delitem(sys.modules, f"scripts.{name}", raising=False)
     yield importlib.import_module("scripts.measuring.epilogues")
-    for name in ("graphs", "epilogues"):
-        sys.modules.pop(f"scripts.measuring.{name}")
+    for name in MODULES:
+        sys.modules.pop(f"scripts.{name}")
 
 
 def test_each_is_compared_with_the_plain_product_of_its_round(

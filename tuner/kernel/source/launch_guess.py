@@ -162,8 +162,8 @@ class LaunchGuess:
             return called
         own = re.compile(rf"\b{self._names.found[block] or '$'}\b")
         called = own.sub(block, called) if len(own.findall(called)) == 1 else called
-        if whole := re.fullmatch(rf"(\w+) // {block}", called):
-            self.constraints[f"{whole[1]} is a whole number of blocks"] = f"{whole[1]} % {block} == 0"
+        if (whole := re.fullmatch(r"(\w+) // (\w+)", called)) and whole[2] in self._names.found:
+            self.constraints[f"{whole[1]} is a whole number of blocks"] = f"{whole[1]} % {whole[2]} == 0"
         return called
 
     def _unbound(self, axis: str, *, rows: bool) -> str | None:
@@ -348,6 +348,10 @@ class LaunchGuess:
 def _stepped(use: CodeUse, axis: str) -> str:
     """Return the name by which a loop goes from one element of a thread to its next; empty for none."""
     sums = [sum_of(python_of(one)) or {} for one in walk(use.body, "binary_expression")]
+    thread = (f"threadIdx_{axis}",)
+    begins = {one: sum_of(tree, use.first) or {} for one, tree in use.begins.items()}
+    of_thread = [*thread, *(one for one, terms in begins.items() if terms.get(thread) == 1)]
+    indices = [index for of in use.pointers.values() for index in of.indices]
     for one in walk(use.body, "assignment_expression"):
         name, step = text_of(one.children[0]), one.children[-1]
         if text_of(one.children[1]) != "+=" or step.type != "identifier":
@@ -356,8 +360,15 @@ def _stepped(use: CodeUse, axis: str) -> str:
         of = [sum_of(use.begins.get(name)) or {}, *(beside if name not in use.bounds else ())]
         for terms in of:
             full = sum_of(python_text(sum_text(terms)), use.first) or {}
-            if [part for part in full if "threadIdx" in str(part)] == [(f"threadIdx_{axis}",)]:
+            if [part for part in full if "threadIdx" in str(part)] == [thread]:
                 return text_of(step)
+        for index in indices:  # as of i * width beside y * width
+            for product in (product for product in index if name in product):
+                others = [part for part in product if part != name]
+                if others and any(
+                    index.get(tuple(sorted((*others, one)))) == index[product] for one in of_thread
+                ):
+                    return text_of(step)
     return ""
 
 
