@@ -10,6 +10,7 @@ import pytest
 from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.array_magnitudes import BeyondIntegersError
+from tuner.kernel.golden import disagreement
 from tuner.kernel.reference import (
     SMALLEST,
     UNIT_ROUNDOFF,
@@ -17,7 +18,6 @@ from tuner.kernel.reference import (
     SettledReference,
     as_output,
     as_results,
-    disagreement,
     in_full,
     norm_allowance,
     tolerance,
@@ -336,3 +336,8 @@ def test_references_agree_within_a_billionth_and_a_tenth_of_what_a_sum_may_be_of
     host = Expected(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
     for off, where in ((near, None), (-near, None), (far, (1,)), (-far, (1,))):
         assert disagreement(tolerance(1, dtype, dtype), np.array([1.0, 2.0 + 2.0 * off]), host) == where
+
+
+def test_integers_of_references_are_equal_also_where_a_difference_overflows() -> None:
+    least, zero = np.array([-(2**63)]), Expected(np.zeros(1, np.int64), 0.0)
+    assert disagreement(tolerance(1, "int64", "int64"), least, zero) == (0,)

@@ -16,9 +16,10 @@ from tests.templates.test_sm90_kernel import few_sms
 from tuner.core.model import Configuration, Problem, Value
 from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule, launch_arguments
+from tuner.kernel.golden import disagreement
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, reference_launch, tensors_of
-from tuner.kernel.reference import Expected, disagreement, numpy_of, settle_reference
+from tuner.kernel.reference import Expected, numpy_of, settle_reference
 from tuner.kernel.render import render_launch
 from tuner.kernel.roofline import ARCHITECTURES
 

@@ -25,12 +25,11 @@ from tuner.gpu.driver import Graph, fill_bytes
 from tuner.gpu.rounded import expected_of_kernel
 from tuner.kernel.answers import Answers
 from tuner.kernel.contents import as_meant
-from tuner.kernel.golden import from_files
+from tuner.kernel.golden import disagreement, from_files
 from tuner.kernel.reference import (
     MOST_UNKNOWN,
     Expected,
     Tolerance,
-    disagreement,
     expected_dtype,
     in_full,
     norm_allowed,

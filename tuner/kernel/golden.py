@@ -1,14 +1,17 @@
-"""Golden files: outputs that are known beforehand, which other references must give, too."""
+"""Golden files, which are outputs that are known beforehand, and whether references agree."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.core.errors import KernelError
-from tuner.kernel.reference import Expected, SettledReference, as_output, in_full
+from tuner.kernel.reference import Expected, SettledReference, Tolerance, as_output, in_full
 from tuner.runtime.launches import Buffer
 
 ROUGH = 1000.0
@@ -58,17 +61,31 @@ def require_same(
     for name in golden.keys() & computed.keys():
         mine, other = golden[name].value, computed[name]
         bound = reference.tolerance_of(outputs[name].dtype, other)
-        with np.errstate(all="ignore"):
-            rough = ROUGH if other.probes else 1
-            allowed = (
-                rough * bound.coefficient * other.magnitude + bound.unit * np.abs(other.value) + bound.tiny
-            )
-            near = np.abs(mine - other.value) <= allowed
-        off = ~(near | (mine == other.value) | (np.isnan(mine) & np.isnan(other.value)))
-        if off.any():
-            index = tuple(int(i) for i in np.argwhere(off)[0])
+        if other.probes:
+            bound = replace(bound, coefficient=ROUGH * bound.coefficient)
+        if (index := first_beyond(bound, mine, other)) is not None:
             raise GoldenDiffersError(
                 f"the references of {name} differ at {list(index)}: its golden file {in_full(mine[index], 9)}, "
                 f"the other {in_full(other.value[index], 9)}",
                 "correct one of them",
             )
+
+
+def disagreement(bound: Tolerance, cuda: NDArray[Any], other: Expected) -> tuple[int, ...] | None:
+    """Return the index of the first element in which two references disagree; None if they agree.
+
+    Both are float64 or complex128: a tenth of the kernel's allowance is far beyond their rounding. Integers must be
+    equal.
+    """
+    tenth = replace(bound, coefficient=0.1 * bound.coefficient, unit=1e-9, tiny=1e-300)
+    return first_beyond(tenth, cuda, other)
+
+
+def first_beyond(bound: Tolerance, values: NDArray[Any], other: Expected) -> tuple[int, ...] | None:
+    """Return the index of the first element that is further off than a bound allows; None if there is none."""
+    near = np.zeros(other.value.shape, bool)
+    if other.value.dtype.kind in "fc":
+        with np.errstate(all="ignore"):
+            near = np.abs(values - other.value) <= bound.allowed(other)
+    off = ~(near | (values == other.value) | (np.isnan(values) & np.isnan(other.value)))
+    return tuple(int(i) for i in np.argwhere(off)[0]) if off.any() else None

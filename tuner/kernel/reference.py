@@ -283,6 +283,11 @@ class Tolerance:
     norm_coefficient: float
     reduction: float
 
+    def allowed(self, expected: Expected) -> npt.NDArray[Any]:
+        """Return how far each element may be off."""
+        by_terms = self.coefficient * expected.magnitude
+        return np.asarray(by_terms + self.unit * np.abs(expected.value) + self.tiny)
+
 
 def tolerance(
     reduction: int, accumulate: str, output: str, factor: float = 1.0, operand_rounding: float = 0.0
@@ -318,22 +323,6 @@ def tolerance(
         + 2.0 * operand_rounding,
         reduction=n,
     )
-
-
-def disagreement(bound: Tolerance, cuda: npt.NDArray[Any], other: Expected) -> tuple[int, ...] | None:
-    """Return the index of the first element in which two references disagree; None if they agree.
-
-    Both are float64 or complex128: a tenth of the kernel's allowance is far beyond their rounding. Integers must be
-    equal.
-    """
-    value = other.value
-    near = np.zeros(value.shape, bool)
-    if value.dtype.kind in "fc":
-        with np.errstate(all="ignore"):
-            allowed = 0.1 * bound.coefficient * other.magnitude + 1e-9 * np.abs(value) + 1e-300
-            near = np.abs(cuda - value) <= allowed
-    off = ~(near | (cuda == value) | (np.isnan(cuda) & np.isnan(value)))
-    return tuple(int(i) for i in np.argwhere(off)[0]) if off.any() else None
 
 
 def expected_dtype(tensor: Buffer) -> str:

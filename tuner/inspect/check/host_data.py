@@ -220,10 +220,8 @@ def difference(
     right = got == expected.value
     if tensor.dtype in UNIT_ROUNDOFF:
         with np.errstate(all="ignore"):
-            allowed = (
-                bound.coefficient * expected.magnitude + bound.unit * np.abs(expected.value) + bound.tiny
-            )
-            right |= np.isfinite(expected.value) & (np.abs(got - expected.value) <= allowed)
+            near = np.abs(got - expected.value) <= bound.allowed(expected)
+            right |= np.isfinite(expected.value) & near
             right |= np.isinf(expected.magnitude)
             large = np.abs(expected.value) + bound.coefficient * expected.magnitude
             beyond = np.abs(got) >= SATURATED.get(tensor.dtype, np.inf)

@@ -26,10 +26,10 @@ from tuner.inspect.emulator.host import KernelFault
 from tuner.kernel.contents import REMEDY, further_contents
 from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
-from tuner.kernel.golden import GoldenDiffersError
+from tuner.kernel.golden import GoldenDiffersError, disagreement
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import tensors_of
-from tuner.kernel.reference import Expected, disagreement, in_full
+from tuner.kernel.reference import Expected, in_full
 from tuner.kernel.spec import KernelSpec
 
 CPU_S = 20

@@ -25,10 +25,10 @@ SPARSE_ROWS = "2**20"
 """The rows of a sparse matrix."""
 UNSEEN = 64
 """The default of a size that no tensor has: a threshold, or a number of passes."""
+PRODUCT_SIZE = 1024
+"""The default for tensors of two sizes where there are others or loops, as in a matrix product."""
 LEAST_BITS, MANY_BITS = 10, 4
 """Of a size beside extents that are numbers: at least so many, and so many of theirs at least make several smaller."""
-PRODUCT_SIZE = 1024
-"""The same for tensors of two sizes where there are others or loops, as in a matrix product."""
 
 
 def settle_sizes(
