@@ -93,18 +93,6 @@ def test_one_mode_decides_where_the_other_cannot_or_should_not(
     assert result_as_json(result)["winner"]["warm"] is None
 
 
-def test_data_that_evict_each_other_from_the_l2_are_not_timed_warm(
-    database: Database, kernel: KernelSpec
-) -> None:
-    device = Short()
-    gpu = device.gpu
-    for factor, modes in ((1.1, {None}), (0.9, {None, Mode.WARM})):
-        n = int(factor * 2.5 * gpu.l2_bytes / 8)
-        run(kernel, database, device, problem=kernel.problem({"n": n}))
-        assert set(device.modes) == modes
-        device.modes.clear()
-
-
 def test_a_resumed_run_keeps_to_its_mode(database: Database, kernel: KernelSpec) -> None:
     watcher, device = Watcher(), Short()
     with pytest.raises(Interrupted):

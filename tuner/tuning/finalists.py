@@ -13,9 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tuner.core.conditions import Mode, Regime
 from tuner.core.model import Configuration, Run, Trial
 from tuner.devices.base import Contestant, Device, RaceRequest
-from tuner.kernel.batching import warm_differs
-from tuner.kernel.plan import tensors_of
-from tuner.kernel.spec import KernelSpec
+from tuner.kernel.batching import WARM_DIFFERS_NS
 from tuner.tuning.decision import Preference, alike, penalized
 from tuner.tuning.state import verified
 
@@ -123,14 +121,13 @@ def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration
     return chosen
 
 
-def warm_matters(kernel: KernelSpec, run: Run, device: Device, best_ns: float) -> bool:
+def warm_matters(run: Run, device: Device, best_ns: float) -> bool:
     """Return whether a run chooses its winner by the mode warm as well.
 
     Not if the user named the mode, nor if dtypes are to be compared by one time; not for a recording, which has times
     of one mode, nor under sustained load, where samples are long.
 
     Args:
-        kernel: what computes.
         run: what is tuned, and how.
         device: where.
         best_ns: the best time of the search.
@@ -140,7 +137,7 @@ def warm_matters(kernel: KernelSpec, run: Run, device: Device, best_ns: float) -
         return False
     if conditions.regime is not Regime.RESTED or conditions.mode is Mode.WARM:
         return False
-    return warm_differs(tensors_of(kernel, run.problem, device.gpu), device.gpu, best_ns)
+    return best_ns < WARM_DIFFERS_NS
 
 
 def time_warm(device: Device, candidates: Sequence[Trial], seed: int) -> dict[Configuration, float]:

@@ -61,7 +61,7 @@ def tune(
     ending, innocent = "failed", True
     end: Finish | None = None
     winner_row: int | None = None
-    state.finish_s = _finish_s(request, state)
+    state.finish_s = _finish_s(state)
     loop = SearchLoop(state, search, device, store, observer, stop, request)
     loop.begin(resumed=request.resume)
     try:
@@ -98,10 +98,10 @@ def tune(
     return result
 
 
-def _finish_s(request: Request, state: State) -> float:
+def _finish_s(state: State) -> float:
     """Return what race and confirmation may take, by what the beginning of the run has taken."""
     run, device = state.run, state.device
-    races = 1 + warm_matters(request.kernel, run, device, state.roof.speed_of_light_ns)
+    races = 1 + warm_matters(run, device, state.roof.speed_of_light_ns)
     sizes_s = min(VERIFIED_PROBLEMS * min(device.host_s, SLOW_CASE_S), EDGE_CASES_S)
     if SLOW_CASE_S < device.host_s < CONTENTS_S:  # perhaps there are no smaller sizes for the contents
         sizes_s = max(sizes_s, CONTENTS_S)
@@ -152,7 +152,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         run.options.seed,
         incumbent,
         run.options.max_error,
-        warm=best_ns is not None and warm_matters(kernel, run, loop.device, best_ns),
+        warm=best_ns is not None and warm_matters(run, loop.device, best_ns),
         initial=state.initial,
         known_winners=known,
         prefer=alike if run.foreign else prefer,  # no card has to agree on those

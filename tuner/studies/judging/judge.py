@@ -23,7 +23,7 @@ from tuner.core.version import __version__
 from tuner.devices.base import Contestant, Device
 from tuner.devices.isolated import isolated
 from tuner.devices.requests import RaceDiedError
-from tuner.kernel.batching import warm_differs
+from tuner.kernel.batching import WARM_DIFFERS_NS
 from tuner.kernel.contents import Content, is_random
 from tuner.kernel.default import default_configuration
 from tuner.kernel.identity import KernelIdentity
@@ -247,9 +247,8 @@ class _AtProblem:
 
     def _race(self, configuration: Configuration, time_ns: float, conditions: Conditions) -> float:
         """Time it in turn with the others, in each mode that counts; return its time in the first."""
-        tensors = tensors_of(self._candidate, self._problem, self._device.gpu)
         warm = self._task.mode is None and conditions.mode is not Mode.WARM
-        warm = warm and warm_differs(tensors, self._device.gpu, time_ns)
+        warm = warm and time_ns < WARM_DIFFERS_NS
         times = []
         for mode in (None, *([Mode.WARM] if warm else [])):
             with self._device.phases.phase(f"race{f', {mode}' if mode else ''}"):
