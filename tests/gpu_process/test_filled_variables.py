@@ -16,9 +16,10 @@ from tuner.children.measuring import Candidate
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Verification
 from tuner.gpu import candidate as module
+from tuner.gpu import images
 from tuner.gpu.candidate import Loaded, load
+from tuner.gpu.images import SPAN
 from tuner.gpu.problem import ProblemSession
-from tuner.runtime.driver import DriverFailure
 from tuner.runtime.launches import Launch, Plan
 
 SOURCE = """
@@ -34,14 +35,26 @@ extern "C" __global__ void kernel(float* y) {
 class Card:
     """Its driver: allocations and variables are NumPy arrays."""
 
-    def __init__(self, source: str = SOURCE, most_bytes: int = 256) -> None:
-        self.most_bytes = most_bytes
+    def __init__(self, source: str = SOURCE) -> None:
         self.cubin = compile_source(source, "kernel", "sm_90").cubin
         names = [one.symbol for one in variables(self.cubin)]
         self.room = np.zeros((len(names), 16), np.uint8)
         self.variables = {name: place[:12] for name, place in zip(names, self.room, strict=True)}
         self.w: npt.NDArray[np.float32] = np.array([1, 2, 3], np.float32)
         self.kept: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def run(self, entry: str, grid: int, _: int, arguments: Sequence[tuple[str, int]]) -> None:
+        """Do what the helpers' kernels of this name do."""
+        (_, spans), *first = arguments
+        for number in range(grid):
+            variable, image, size = np.frombuffer(
+                ctypes.string_at(spans + number * SPAN.itemsize, SPAN.itemsize), SPAN
+            )[0]
+            if entry == "take_images":
+                ctypes.memmove(int(image), int(variable), int(size))
+            elif ctypes.string_at(int(variable), int(size)) != ctypes.string_at(int(image), int(size)):
+                lowest = ctypes.c_uint32.from_address(first[0][1])
+                lowest.value = min(lowest.value, number)
 
     def allocate(self, name: str, size_bytes: int) -> int:
         self.kept[name] = np.zeros(size_bytes, np.uint8)
@@ -53,9 +66,7 @@ class Card:
     def load(
         self, monkeypatch: pytest.MonkeyPatch, *constants: tuple[str, str, int], state: Sequence[str] = ()
     ) -> Loaded:
-        def copied(to: int, source: int, size: int) -> tuple[int]:
-            if size > self.most_bytes:
-                raise DriverFailure(1, "CUDA_ERROR_INVALID_VALUE")
+        def copied(to: int, source: Any, size: int) -> tuple[int]:
             ctypes.memmove(to, source, size)
             return (0,)
 
@@ -68,14 +79,16 @@ class Card:
             cuModuleGetGlobal=lambda _, name: (0, self.variables[name.decode()].ctypes.data, 12),
             cuMemcpyDtoD=copied,
             cuMemcpyDtoH=read,
+            cuMemcpyHtoD=copied,
             cuCtxSynchronize=lambda: (0,),
         )
-        monkeypatch.setattr(module, "cu", driver)
+        for one in (module, images):
+            monkeypatch.setattr(one, "cu", driver)
         monkeypatch.setattr(module, "cluster_orders", lambda helpers: SimpleNamespace(of=None))
         monkeypatch.setattr(module, "Kernel", lambda *_: "kernel")
         memory: Any = SimpleNamespace(unused=lambda name: name, allocate=self.allocate)
         addresses = {"w": self.w.ctypes.data}
-        data: Any = SimpleNamespace(memory=memory, helpers=None, copies=1, addresses=lambda _=0: addresses)
+        data: Any = SimpleNamespace(memory=memory, helpers=self, copies=1, addresses=lambda _=0: addresses)
         launch = Launch((1, 1, 1), (3, 1, 1), 0, (), constants=constants)
         return load(data, Candidate(Plan((launch,), (), state=tuple(state)), (self.cubin,), ("kernel",)))
 
@@ -99,25 +112,26 @@ def test_variables_hold_inputs_as_they_are_at_each_look_and_are_put_back_to_them
     assert "it changes table" in loaded.keeps()
 
 
-@pytest.mark.parametrize("each_is_memory_of_its_own", [False, True])
-def test_of_neighbouring_variables_the_one_that_a_run_has_changed_is_named(
-    monkeypatch: pytest.MonkeyPatch, each_is_memory_of_its_own: bool
+def test_of_several_variables_the_one_that_a_run_has_changed_is_named(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     names = ("first", "second", "third", "kept", "fifth")
     source = f"""
 __device__ int {", ".join(f"{name}[3]" for name in names)};
 extern "C" __global__ void kernel(int* y) {{ *y = {"+".join(f"{name}[*y]++" for name in names)}; }}
 """
-    card = Card(source, 12 if each_is_memory_of_its_own else 256)
+    monkeypatch.setattr(images, "PIECE_BYTES", 8)  # two pieces each
+    card = Card(source)
     loaded = card.load(monkeypatch, state=["kept"])
-    assert (len(loaded.regions) == len(names)) == each_is_memory_of_its_own
-    assert "kept" in {one.what for one in loaded.regions}
+    assert {one.what for one in loaded.regions} == {*names}
     card.variables["kept"][:] = 1
     assert not loaded.keeps()
     for name in sorted({*names} - {"kept"}):
-        card.variables[name][4] = 1
-        assert f"it changes {name}," in loaded.keeps()
-        card.variables[name][4] = 0
+        for place in (0, 11):
+            card.variables[name][place] = 1
+            assert f"it changes {name}," in loaded.keeps()
+            card.variables[name][place] = 0
+    assert not loaded.keeps()
 
 
 @pytest.mark.parametrize("passed", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import errno
+import gc
 import importlib
 import os
 import signal
@@ -251,6 +252,7 @@ def main(arguments: list[str] | None = None) -> Any:
         status = _status_of(arguments)
     if arguments is None:
         signals.ignore()  # the program ends, and with its own exit status
+        gc.freeze()  # else Python looks through all objects before it lets go of them: 0.2 s
     sys.exit(status if isinstance(status, int) else 0)
 
 

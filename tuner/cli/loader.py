@@ -6,10 +6,13 @@ A kernel is the argument ``KERNEL`` of every command; ``--kernel NAME``, which h
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib
 import inspect
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -75,7 +78,7 @@ def command(
     def run(**arguments: Any) -> None:
         given = record(**arguments)
         module, function = (body if isinstance(body, str) else body(given)).split(":")
-        getattr(importlib.import_module(f"tuner.cli.{module}"), function)(given)
+        getattr(_imported(f"tuner.cli.{module}"), function)(given)
 
     parameters = [
         parameter
@@ -87,6 +90,22 @@ def command(
     text, mark, examples = inspect.cleandoc(record.__doc__ or "").partition("\b\nExamples:")
     attributes |= {"callback": run, "params": parameters, "help": text, "epilog": mark + examples or None}
     return (kind or Once)(name, sections, **attributes)
+
+
+def _imported(name: str) -> ModuleType:
+    """Import a module of this package, and nothing that libraries look for only to work with it: sqlite-utils imports
+    pandas, which takes 0.3 s. Nothing of what is imported is ever let go, so none of it is collected as garbage."""
+    modules: dict[str, Any] = sys.modules
+    known = "pandas" in modules
+    modules.setdefault("pandas", None)  # to Python, it is not installed
+    gc.disable()
+    try:
+        return importlib.import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
+        if not known:
+            del modules["pandas"]
 
 
 def begin(device: str, jobs: int | None, cache: Path | None, **how: Any) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter, eq
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -21,6 +20,7 @@ from tuner.children.cubin import (
 from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
+from tuner.gpu.images import Images
 from tuner.gpu.memory import Memory
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import DriverFailure, check
@@ -28,9 +28,7 @@ from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Launch
 
 READ_BYTES = 1 << 20
-"""Of scratch and variables that are read at a time."""
-BESIDE_BYTES = 16
-"""Variables that are closer than this are neighbours: what is between them aligns them."""
+"""Of scratch that is read at a time."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +125,8 @@ class Loaded(Timed):
     kept_zero: list[tuple[str, int, int]] = field(default_factory=list)
     """Name, address and bytes of scratch that was zero before the first run, and must be after each."""
     regions: list[Region] = field(default_factory=list)
-    constant: list[tuple[Region, list[_Place]]] = field(default_factory=list)
-    """Memory of its modules that every run must leave as it has found it, each with the variables in it."""
+    images: list[tuple[Images, list[str]]] = field(default_factory=list)
+    """Of each module's variables, with the symbols of those that every run must leave as it has found them."""
     allocates: bool = False
     """Whether its code allocates memory, which a later launch gets again with what is in it."""
     copied: list[tuple[int, int, int]] = field(default_factory=list)
@@ -151,15 +149,9 @@ class Loaded(Timed):
         """Name a variable that a run has changed without leave, or other memory that nothing here can overwrite."""
         if self.allocates:
             return "it calls malloc (or new), whose memory lives from launch to launch: declare scratch memory instead"
-        for region, places in self.constant:
-            if not _equal(region.address, region.image, region.size_bytes):
-                shift = region.image - region.address
-                changed = (
-                    one.symbol
-                    for one in places
-                    if not _equal(one.address, one.address + shift, one.size_bytes)
-                )
-                return left_changed(source_name(next(changed, places[-1].symbol)))
+        for images, symbols in self.images:
+            if (number := images.changed()) is not None:
+                return left_changed(source_name(symbols[number]))
         return ""
 
     def scratch_not_zeroed(self) -> str:
@@ -217,7 +209,7 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
             for one in variables(cubin):
                 if one.constant and one.zero and one.symbol not in filled:
                     loaded.unfilled.append(one.name)
-            _add_variables(loaded, device_variables(cubin), filled, candidate.plan.state)
+            _add_variables(loaded, data.helpers, device_variables(cubin), filled, candidate.plan.state)
         for copy in range(data.copies):
             addresses = {**data.addresses(copy), **own}
             loaded.kernels.append(
@@ -258,74 +250,40 @@ def copy_all(pieces: Collection[tuple[int, int, int]]) -> None:
         check(cu.cuCtxSynchronize())
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a module's variable is."""
-
-    symbol: str
-    address: int
-    size_bytes: int
-    apart: bool
-    """Whether its region is its own: launches fill it, or may change it."""
-
-
-def _neighbours(module: Any, symbols: Sequence[str], apart: Callable[[str], bool]) -> list[list[_Place]]:
-    """Return variables that lie beside each other, without texts that printf or assert is given: the compiler's own."""
-    places = []
-    for symbol in symbols:
-        try:
-            address, size_bytes = check(cu.cuModuleGetGlobal(module, symbol.encode()))
-        except DriverFailure:
-            if not symbol.startswith("$"):
-                raise
-        else:
-            places.append(_Place(symbol, int(address), size_bytes, apart(symbol)))
-    groups: list[list[_Place]] = []
-    for place in sorted(places, key=attrgetter("address")):
-        last = groups[-1][-1] if groups else place
-        between = place.address - last.address - last.size_bytes
-        if groups and between < BESIDE_BYTES and not (place.apart or last.apart):
-            groups[-1].append(place)
-        else:
-            groups.append([place])
-    return groups
-
-
 def _add_variables(
-    loaded: Loaded, symbols: Sequence[str], filled: Mapping[str, tuple[int, int, int]], state: Collection[str]
+    loaded: Loaded,
+    helpers: Helpers,
+    symbols: Iterable[str],
+    filled: Mapping[str, tuple[int, int, int]],
+    state: Collection[str],
 ) -> None:
-    """Remember what a module's variables hold before the first run.
-
-    Those that must stay as they are share a region with their neighbours: a matrix product has dozens of four bytes,
-    constants of C++, and each comparison takes two copies to the host. Large ones are memory of their own, although
-    they lie beside each other, and no copy reaches from one into another.
-    """
-
-    def may_change(symbol: str) -> bool:
-        return source_name(symbol) in state
-
-    def remember(group: list[_Place]) -> None:
-        first, last = group[0], group[-1]
-        size_bytes = last.address + last.size_bytes - first.address
-        loaded.scratch.append(loaded.memory.unused(f"image of {first.symbol}"))
-        image = loaded.memory.allocate(loaded.scratch[-1], size_bytes)
-        check(cu.cuMemcpyDtoD(image, first.address, size_bytes))
-        region = Region(source_name(first.symbol), first.address, size_bytes, image=image)
-        loaded.regions.append(region)
-        if not may_change(first.symbol):
-            loaded.constant.append((region, group))
-        if first.symbol in filled:
-            _, source, filled_bytes = filled[first.symbol]
-            loaded.copied.append((image, source, filled_bytes))
-
-    for group in _neighbours(loaded.modules[-1], symbols, lambda one: one in filled or may_change(one)):
+    """Remember what a module's variables hold before the first run."""
+    places: list[tuple[str, int, int]] = []
+    for symbol in sorted(symbols, key=lambda one: source_name(one) in state):
         try:
-            remember(group)
+            address, size_bytes = check(cu.cuModuleGetGlobal(loaded.modules[-1], symbol.encode()))
         except DriverFailure:
-            if len(group) == 1:
+            if not symbol.startswith("$"):  # the compiler's own: texts that printf or assert is given
                 raise
-            for one in group:
-                remember([one])
+        else:
+            places.append((symbol, int(address), size_bytes))
+    if not places:
+        return
+    constant = [symbol for symbol, *_ in places if source_name(symbol) not in state]
+    loaded.scratch.append(loaded.memory.unused("images of variables"))
+    images = Images(
+        helpers,
+        loaded.memory,
+        loaded.scratch[-1],
+        [(address, size_bytes) for _, address, size_bytes in places],
+        len(constant),
+    )
+    loaded.images.append((images, constant))
+    for (symbol, address, size_bytes), image in zip(places, images.addresses, strict=True):
+        loaded.regions.append(Region(source_name(symbol), address, size_bytes, image=image))
+        if symbol in filled:
+            _, source, filled_bytes = filled[symbol]
+            loaded.copied.append((image, source, filled_bytes))
 
 
 def _pieces(address: int, size_bytes: int) -> Iterator[bytearray]:
@@ -334,7 +292,3 @@ def _pieces(address: int, size_bytes: int) -> Iterator[bytearray]:
         raw = bytearray(min(READ_BYTES, size_bytes - start))
         check(cu.cuMemcpyDtoH(raw, address + start, len(raw)))
         yield raw
-
-
-def _equal(address: int, other: int, size_bytes: int) -> bool:
-    return all(map(eq, _pieces(address, size_bytes), _pieces(other, size_bytes)))

@@ -45,14 +45,14 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
         TunerError: the problem cannot be tuned.
     """
     kernel, problem = request.kernel, request.problem
-    adopt(store, kernel)
+    identity = adopt(store, kernel)
     if request.resume:
         # A resumed run goes on as it began, whatever the command line says now.
         run = interrupted_run(store, request, device.name)
         mark = store.mark_of(run.id)
         why = "as the interrupted run was"
     else:
-        (run, why), mark = new_run(request, device), None
+        (run, why), mark = new_run(request, device, identity), None
     options = run.options
     prepared = _preparing(device, kernel, problem, options.seed, run.conditions, options.truth)
     with device.phases.phase("space"):
@@ -103,19 +103,19 @@ def _preparing(device: Device, *problem: Any) -> Callable[[], None]:
     return prepared.result
 
 
-def new_run(request: Request, device: Device) -> tuple[Run, str]:
+def new_run(request: Request, device: Device, identity: KernelIdentity) -> tuple[Run, str]:
     """Return the run of a request, and why it is timed under its conditions.
 
     Args:
         request: what to tune.
         device: where to measure.
+        identity: of the kernel.
 
     Raises:
         UsageError: the problem cannot be timed under the conditions of the request.
     """
     options = request.options
     conditions, why = device.choose_conditions(request.kernel, request.problem, options.mode, options.regime)
-    identity = KernelIdentity(request.kernel)
     run = Run(
         id=str(uuid.uuid4()),
         problem=request.problem,
@@ -132,10 +132,11 @@ def new_run(request: Request, device: Device) -> tuple[Run, str]:
     return run, why
 
 
-def adopt(store: Store, kernel: KernelSpec) -> None:
-    """Identify the runs of a kernel from before there were identities."""
+def adopt(store: Store, kernel: KernelSpec) -> KernelIdentity:
+    """Identify the runs of a kernel from before there were identities; return its own."""
     identity = KernelIdentity(kernel)
     store.adopt_runs(kernel.name, lambda: identity.legacy, identity.computation, identity.text)
+    return identity
 
 
 def interrupted_run(store: Store, request: Request, device: str) -> Run:

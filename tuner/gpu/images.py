@@ -1,0 +1,75 @@
+"""What variables of a candidate's code held before its first run, and which of them a run has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+import numpy as np
+from cuda.bindings import driver as cu
+
+from tuner.gpu.buffers import Helpers
+from tuner.gpu.memory import Memory
+from tuner.runtime.driver import check
+from tuner.runtime.expressions import round_up
+
+PIECE_BYTES = 1 << 16
+"""Of a variable that one block copies or compares."""
+SPAN = np.dtype([("variable", "<u8"), ("image", "<u8"), ("size_bytes", "<u8")])
+"""A ``Span`` of ``templates/common/helpers.cu.j2``."""
+HEAD_BYTES = 16
+"""Before the spans in memory: the number of the first that differs."""
+
+
+class Images:
+    """Copies of variables in memory of their own, taken now.
+
+    One launch takes or compares them all. The driver copies each by itself, also those that lie beside each other, and
+    a matrix product has 67, since constants of C++ are variables of four bytes: two copies to the host for each, three
+    times a candidate, took a fifth of a search.
+
+    Args:
+        helpers: have the kernels.
+        memory: takes the images.
+        name: free in it.
+        variables: address and bytes of each; those that are compared come first.
+        compared: how many these are.
+    """
+
+    def __init__(
+        self, helpers: Helpers, memory: Memory, name: str, variables: Sequence[tuple[int, int]], compared: int
+    ) -> None:
+        self._helpers = helpers
+        pieces = [
+            (number, start, min(PIECE_BYTES, size_bytes - start))
+            for number, (_, size_bytes) in enumerate(variables)
+            for start in range(0, size_bytes, PIECE_BYTES)
+        ]
+        self._numbers = [number for number, *_ in pieces if number < compared]
+        head_bytes = HEAD_BYTES + round_up(SPAN.itemsize * len(pieces), 16)
+        offsets = list(accumulate((round_up(one, 16) for _, one in variables), initial=head_bytes))
+        self._base = memory.allocate(name, offsets[-1])
+        self.addresses = [self._base + offset for offset in offsets[:-1]]
+        """Of each variable's image."""
+        spans = [
+            (variables[number][0] + start, self.addresses[number] + start, size)
+            for number, start, size in pieces
+        ]
+        self._head = b"\xff" * HEAD_BYTES + np.array(spans, SPAN).tobytes()
+        self._run("take_images", len(pieces), [])
+
+    def changed(self) -> int | None:
+        """Return the number of the first variable that is compared and not as it was; None if all are."""
+        if not self._numbers:
+            return None
+        self._run("compare_images", len(self._numbers), [("pointer", self._base)])
+        first = bytearray(4)
+        check(cu.cuMemcpyDtoH(first, self._base, 4))
+        piece = int.from_bytes(first, "little")
+        return self._numbers[piece] if piece < len(self._numbers) else None
+
+    def _run(self, entry: str, pieces: int, arguments: Iterable[tuple[str, int]]) -> None:
+        # Each time anew: a candidate may have written anywhere.
+        check(cu.cuMemcpyHtoD(self._base, self._head, len(self._head)))
+        if pieces:
+            self._helpers.run(entry, pieces, 256, [("pointer", self._base + HEAD_BYTES), *arguments])
