@@ -275,3 +275,28 @@ def test_a_number_after_trials_is_one_trial(tmp_path: Path) -> None:
     as_printed = CliRunner().invoke(cli, ["trials", "#3", "--db", str(tmp_path / "no.db")])
     assert str(as_printed.exception) == str(missing.exception)
     assert "--again" in CliRunner().invoke(cli, ["trials", "3", "--help"]).output
+
+
+def test_a_command_does_not_import_pandas_and_a_kernels_function_may(tmp_path: Path) -> None:
+    (tmp_path / "pandas.py").write_text("print('imported')")
+    program = """
+import sys
+from tuner.cli import cli
+try:
+    cli.main(["trials", "--db", "none.db"], standalone_mode=False)
+except Exception:
+    pass
+assert "sqlite_utils" in sys.modules
+print("and now")
+import pandas
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={"PYTHONPATH": f"{tmp_path}:{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split("\n")[-3:] == ["and now", "imported", ""]
+    assert done.stdout.count("imported") == 1
