@@ -45,15 +45,15 @@ class Card:
 
     def run(self, entry: str, grid: int, _: int, arguments: Sequence[tuple[str, int]]) -> None:
         """Do what the helpers' kernels of this name do."""
-        (_, spans), *first = arguments
+        (_, spans), (_, first) = arguments
         for number in range(grid):
             variable, image, size = np.frombuffer(
                 ctypes.string_at(spans + number * SPAN.itemsize, SPAN.itemsize), SPAN
             )[0]
-            if entry == "take_images":
+            if entry == "copy_images":
                 ctypes.memmove(int(image), int(variable), int(size))
             elif ctypes.string_at(int(variable), int(size)) != ctypes.string_at(int(image), int(size)):
-                lowest = ctypes.c_uint32.from_address(first[0][1])
+                lowest = ctypes.c_uint32.from_address(first)
                 lowest.value = min(lowest.value, number)
 
     def allocate(self, name: str, size_bytes: int) -> int:
@@ -124,6 +124,8 @@ extern "C" __global__ void kernel(int* y) {{ *y = {"+".join(f"{name}[*y]++" for 
     card = Card(source)
     loaded = card.load(monkeypatch, state=["kept"])
     assert {one.what for one in loaded.regions} == {*names}
+    (reset,) = loaded.resets
+    assert reset.size_bytes == 12 * len(names)
     card.variables["kept"][:] = 1
     assert not loaded.keeps()
     for name in sorted({*names} - {"kept"}):

@@ -81,6 +81,7 @@ class Keeps:
     """A function that keeps results of its last inputs, so many of them."""
 
     regions: Sequence[Any] = ()
+    resets: Sequence[Any] = ()
     launches = 1
 
     def __init__(self, session: Session, most: int, *, foreign: bool = True) -> None:

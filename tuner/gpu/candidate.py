@@ -65,6 +65,7 @@ class Timed(ABC):
 
     regions: Sequence[Region] = ()
     """Memory of its own that lives from launch to launch."""
+
     results: Sequence[Region] = ()
     """Memory of its own that has outputs."""
     launches = 1
@@ -73,6 +74,11 @@ class Timed(ABC):
     """Whether it is a user's function, which may keep memory that nothing here knows."""
     trusted = False
     """Whether it is the tuner's own, which leans on no earlier launch."""
+
+    @property
+    def resets(self) -> Sequence[Region | Images]:
+        """What overwrites all of its regions."""
+        return self.regions
 
     @abstractmethod
     def add_to(self, graph: Graph, copy: int) -> None:
@@ -153,6 +159,11 @@ class Loaded(Timed):
             if (number := images.changed()) is not None:
                 return left_changed(source_name(symbols[number]))
         return ""
+
+    @property
+    def resets(self) -> Sequence[Region | Images]:
+        """What overwrites all of its regions."""
+        return [*(one for one in self.regions if not one.image), *(images for images, _ in self.images)]
 
     def scratch_not_zeroed(self) -> str:
         """Name scratch that must be zero between two runs and is not; empty if there is none.

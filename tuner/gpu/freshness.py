@@ -238,7 +238,7 @@ class _Resets:
         self, data: ProblemData, timed: Timed, copies: int, kinds: Sequence[Kind], only: Collection[str]
     ) -> None:
         self._data, self._copies, self._kinds = data, copies, kinds
-        self._regions = [region for region in timed.regions if not only or region.what in only]
+        self._resets = [region for region in timed.regions if region.what in only] if only else timed.resets
         self._outputs = [
             one for one in data.tensors if one.role == "output" and (not only or OUTPUTS in only)
         ]
@@ -263,10 +263,10 @@ class _Resets:
             for number in range(self._copies) if kind is Kind.LAST else (copy,):
                 self._inputs.add_to(graph, number, rolled=kind is Kind.FRESH)
         if kind is Kind.REPEATED:
-            for region in (*regions, *self._regions):
+            for region in (*regions, *self._resets):
                 graph.memset(data.memory.addresses["flush"], 0, min(region.size_bytes, data.flush_bytes))
         elif kind is not Kind.PLAIN:
-            for region in (*regions, *(self._regions if kind is Kind.FRESH else ())):
+            for region in (*regions, *(self._resets if kind is Kind.FRESH else ())):
                 region.add_reset(graph)
         if kind in self._shared:
             graph.kernel(self._shared[kind])
@@ -276,6 +276,6 @@ class _Resets:
     def most_ns(self) -> float:
         """What it may take before a sample."""
         rolled = self._inputs.tensors if self._inputs is not None else ()
-        sizes = [one.size_bytes for one in self._outputs] + [one.size_bytes for one in self._regions]
+        sizes = [one.size_bytes for one in self._outputs] + [one.size_bytes for one in self._resets]
         sizes += [one.size_bytes for one in (*rolled, *rolled)]
         return RESET_NS * (1 + len(sizes)) + sum(sizes) / RESET_BYTES_PER_NS

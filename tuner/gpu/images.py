@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
 from cuda.bindings import driver as cu
 
 from tuner.gpu.buffers import Helpers
+from tuner.gpu.driver import Graph
 from tuner.gpu.memory import Memory
 from tuner.runtime.driver import check
 from tuner.runtime.expressions import round_up
 
+BLOCK = 256
 PIECE_BYTES = 1 << 16
 """Of a variable that one block copies or compares."""
 SPAN = np.dtype([("variable", "<u8"), ("image", "<u8"), ("size_bytes", "<u8")])
@@ -24,9 +26,9 @@ HEAD_BYTES = 16
 class Images:
     """Copies of variables in memory of their own, taken now.
 
-    One launch takes or compares them all. The driver copies each by itself, also those that lie beside each other, and
-    a matrix product has 67, since constants of C++ are variables of four bytes: two copies to the host for each, three
-    times a candidate, took a fifth of a search.
+    One launch takes, compares or restores them all. The driver copies each by itself, also those that lie beside each
+    other, and a matrix product has 67, since constants of C++ are variables of four bytes: two copies to the host for
+    each, three times a candidate, took a fifth of a search.
 
     Args:
         helpers: have the kernels.
@@ -56,20 +58,31 @@ class Images:
             for number, start, size in pieces
         ]
         self._head = b"\xff" * HEAD_BYTES + np.array(spans, SPAN).tobytes()
-        self._run("take_images", len(pieces), [])
+        self._pieces = len(pieces)
+        self.size_bytes = sum(size_bytes for _, size_bytes in variables)
+        """Of all variables."""
+        self._write_head()
+        helpers.run("copy_images", self._pieces, BLOCK, self._arguments(back=0))
+
+    def _arguments(self, *, back: int) -> list[tuple[str, int]]:
+        return [("pointer", self._base + HEAD_BYTES), ("int32", back)]
+
+    def _write_head(self) -> None:
+        """Write the spans, each time anew: a candidate may have written anywhere."""
+        check(cu.cuMemcpyHtoD(self._base, self._head, len(self._head)))
 
     def changed(self) -> int | None:
         """Return the number of the first variable that is compared and not as it was; None if all are."""
         if not self._numbers:
             return None
-        self._run("compare_images", len(self._numbers), [("pointer", self._base)])
+        self._write_head()
+        arguments = [("pointer", self._base + HEAD_BYTES), ("pointer", self._base)]
+        self._helpers.run("compare_images", len(self._numbers), BLOCK, arguments)
         first = bytearray(4)
         check(cu.cuMemcpyDtoH(first, self._base, 4))
         piece = int.from_bytes(first, "little")
         return self._numbers[piece] if piece < len(self._numbers) else None
 
-    def _run(self, entry: str, pieces: int, arguments: Iterable[tuple[str, int]]) -> None:
-        # Each time anew: a candidate may have written anywhere.
-        check(cu.cuMemcpyHtoD(self._base, self._head, len(self._head)))
-        if pieces:
-            self._helpers.run(entry, pieces, 256, [("pointer", self._base + HEAD_BYTES), *arguments])
+    def add_reset(self, graph: Graph) -> None:
+        """Append what gives all variables their first values back."""
+        graph.kernel(self._helpers.kernel("copy_images", self._pieces, BLOCK, self._arguments(back=1)))
