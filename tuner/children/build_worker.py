@@ -16,7 +16,7 @@ from typing import Any
 
 from msgspec import structs
 
-from tuner.children.compilation import COMPILING, Compilation, CompileRequest, RenderRequest
+from tuner.children.compilation import COMPILING, Compilation, CompileRequest, ReadRequest, RenderRequest
 from tuner.children.compile_worker import Compiler
 from tuner.children.limits import NICE
 from tuner.children.measuring import PythonCall
@@ -113,7 +113,7 @@ def main() -> None:
         importlib.import_module("torch")
     builder, gpu = Builder(), None
     while (request := pipe.receive()) is not None:
-        if gpu is None:
+        if gpu is None and not isinstance(request, ReadRequest):
             gpu = request.gpu  # a pool's requests are all of one
             with suppress(Exception):
                 compile_only(gpu)

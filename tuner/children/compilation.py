@@ -46,7 +46,15 @@ class SourceRequest(Message, frozen=True):
     options: tuple[str, ...] = ()
 
 
-CompileRequest = RenderRequest | SourceRequest
+class ReadRequest(Message, frozen=True):
+    """Read a kernel and its templates, before the first configuration is asked for; see :class:`RenderRequest`."""
+
+    kernel_file: Path
+    code: str = ""
+    candidate: str = ""
+
+
+CompileRequest = RenderRequest | SourceRequest | ReadRequest
 
 
 class Compilation(Record, frozen=True):

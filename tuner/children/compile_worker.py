@@ -20,6 +20,7 @@ from tuner.children.compilation import (
     COMPILING,
     Compilation,
     CompileRequest,
+    ReadRequest,
     RenderRequest,
     SourceRequest,
     with_occupancy,
@@ -55,7 +56,7 @@ from tuner.kernel.plan import make_plan, scalars_of
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.templates import read_templates_once
+from tuner.kernel.templates import read_template, read_templates_once
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Plan
 
@@ -89,6 +90,8 @@ class Compiler:
 
     def answer(self, request: CompileRequest) -> Compilation:
         """Compile what a request names; a failure comes with what was done before it."""
+        if isinstance(request, ReadRequest):
+            return self._read(request)
         if isinstance(request, SourceRequest) or request.reference:
             return self._compile_all(request)
         gpu = request.gpu
@@ -120,7 +123,16 @@ class Compiler:
             return compilation
         return with_occupancy(compilation, plan, gpu)
 
-    def _compile_all(self, request: CompileRequest) -> Compilation:
+    def _read(self, request: ReadRequest) -> Compilation:
+        with contextlib.suppress(TunerError):  # the first configuration says it
+            identity = self._identity(request.kernel_file, request.candidate, request.code)
+            variants = identity.kernel.variants.values() if identity.code else ()
+            for template in {launch.template for variant in variants for launch in variant.launches}:
+                if template.suffix == ".j2":
+                    read_template(identity.kernel.folder, template)
+        return Compilation(Status.OK)
+
+    def _compile_all(self, request: RenderRequest | SourceRequest) -> Compilation:
         started = time.monotonic()
         sources: list[str] = []
         compiled: list[Cubin] = []
@@ -156,7 +168,7 @@ class Compiler:
             compile_s=time.monotonic() - started,
         )
 
-    def _launches(self, request: CompileRequest) -> Iterator[_Source]:
+    def _launches(self, request: RenderRequest | SourceRequest) -> Iterator[_Source]:
         """Render each launch that a request means."""
         if isinstance(request, SourceRequest):
             yield _Source(request.source, request.entry, request.options, request.include, with_locations)

@@ -11,7 +11,7 @@ from functools import partial
 
 from msgspec import structs
 
-from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
+from tuner.children.compilation import Compilation, ReadRequest, RenderRequest, SourceRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin import require_variables
 from tuner.children.measuring import (
@@ -72,6 +72,7 @@ class Requests:
             RenderRequest, self._task.file, gpu=gpu, code=code, candidate=kernel.candidate
         )
         """Makes the request to render and compile a configuration from the text that the kernel has now."""
+        self.reading = ReadRequest(self._task.file, code, kernel.candidate)
 
     def setup(
         self,
