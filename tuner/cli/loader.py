@@ -96,6 +96,8 @@ def _imported(name: str) -> ModuleType:
     """Import a module of this package, and nothing that libraries look for only to work with it: sqlite-utils imports
     pandas, which takes 0.3 s. Nothing of what is imported is ever let go, so none of it is collected as garbage."""
     modules: dict[str, Any] = sys.modules
+    if name in modules:
+        return importlib.import_module(name)
     known = "pandas" in modules
     modules.setdefault("pandas", None)  # to Python, it is not installed
     gc.disable()
