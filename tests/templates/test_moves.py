@@ -77,6 +77,8 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
     ("transpose", "bfloat16", "registers", {"load_width": 8, "store_width": 2}, {}, (3, 70, 136)),
     ("permute", "float32", "registers", {"load_width": 1, "store_width": 2}, {"axes": "cba"}, (36, 3, 67)),
     ("permute", "float32", "rows", {"block_size": 64, "order": "input"}, {"axes": "bac"}, (7, 5, 36)),
+    ("permute", "bfloat16", "gathered", {"block_size": 64, "vector_width": 8}, {"axes": "bac"}, (7, 5, 37)),
+    ("permute", "int8", "gathered", {"block_size": 64, "items_per_thread": 2}, {"axes": "bac"}, (3, 41, 17)),
     (
         "rope",
         "float32",
