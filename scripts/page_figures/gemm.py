@@ -280,13 +280,13 @@ def held_out() -> str:
     """Return the figures of held-out problems, beside what is asked."""
     data = load("portfolio")
     figures, asked = data["summary"], data["asked"]
-    rows: Rows = [["over 40 sizes that did not make it", "measured", "asked"]]
+    timed = [row for row in data["problems"].values() if "error" not in row]
+    rows: Rows = [[f"over {len(timed)} sizes that did not make it", "measured", "asked"]]
     for name, text in (("median", "median"), ("p95", "95th percentile"), ("worst", "worst")):
         rows.append([f"chosen over tuned by itself, {text}", f"{figures[name]:.3f}", f"{asked[name]:.2f}"])
     for layout, values in figures["layouts"].items():
         texts = ", ".join(f"{values[key]:.3f}" for key in ("median", "p95", "worst"))
         rows.append([f"{layout} alone: median, 95th percentile, worst", texts, ""])
-    timed = [row for row in data["problems"].values() if "error" not in row]
     members = {
         "the fastest member over tuned by itself": [
             row["over_tuned"] / row["over_best_kept"] for row in timed
@@ -311,4 +311,12 @@ def decisions() -> str:
     rows: Rows = [["what decides", "median", "95th percentile", "worst"]]
     for name, figures in load("portfolio")["decisions"].items():
         rows.append([name, *(f"{figures[key]:.3f}" for key in ("median", "p95", "worst"))])
+    return table(rows)
+
+
+def cubins() -> str:
+    """Return what fewer cubins lose at measured sizes, each left out in turn."""
+    rows: Rows = [["cubins", "median", "95th percentile", "worst"]]
+    for one in load("portfolio")["curve"]:
+        rows.append([str(one["cubins"]), *(f"{one[key]:.3f}" for key in ("median", "p95", "worst"))])
     return table(rows)
