@@ -359,6 +359,30 @@ def _wait_for_children(bench: Bench, count: int = 1) -> list[int]:
     return bench.children()
 
 
+@pytest.mark.parametrize("asked", ["by name", "by a request", "never"])
+def test_most_compilers_start_when_they_are_asked_for(tmp_path: Path, asked: str) -> None:
+    bench = Bench(tmp_path, CompilePool(jobs=3, at_once=1))
+
+    def come_to(count: int) -> bool:
+        ends = time.monotonic() + 10
+        while len(bench.children()) != count and time.monotonic() < ends:
+            time.sleep(0.01)
+        return len(bench.children()) == count
+
+    try:
+        assert come_to(1)
+        time.sleep(0.2)
+        assert len(bench.children()) == 1
+        if asked == "by name":
+            bench.pool.start_all()
+        elif asked == "by a request":
+            assert bench.compile(plain()).status is Status.OK
+        assert asked == "never" or come_to(3)
+    finally:
+        bench.pool.close()
+    assert not bench.children()
+
+
 def test_submissions_go_before_what_is_compiled_ahead(tmp_path: Path, pool: CompilePool) -> None:
     bench = Bench(tmp_path, pool)
     bench.compile(plain(items=8))  # the child is there

@@ -56,6 +56,7 @@ class CompilePool:
             ``compile_oom``. None for a share of the machine's memory.
         slots: of all pools that share the machine with this one.
         worker: module of the children.
+        at_once: children that start now; the others do with :meth:`start_all`, or the first request. None for all.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class CompilePool:
         memory_limit_bytes: int | None = None,
         slots: Slots | None = None,
         worker: str = "tuner.children.compile_worker",
+        at_once: int | None = None,
     ) -> None:
         self._worker = worker
         self.jobs = jobs or default_jobs()
@@ -78,13 +80,21 @@ class CompilePool:
         self._children: set[CompileChild] = set()
         self._closing = False
         self._lock = threading.Lock()
+        self._all = threading.Event()
         self._threads = [
-            threading.Thread(target=self._serve, daemon=True, name=f"compile-{i}") for i in range(self.jobs)
+            threading.Thread(
+                target=self._serve, args=(at_once is None or i < at_once,), daemon=True, name=f"compile-{i}"
+            )
+            for i in range(self.jobs)
         ]
         if cache is not None:
             CubinCache(cache).sweep()
         for thread in self._threads:
             thread.start()
+
+    def start_all(self) -> None:
+        """Start the children that have waited for that."""
+        self._all.set()
 
     def submit(self, request: CompileRequest, *, ahead: bool = False) -> Future[Compilation]:
         """Return what a request will be compiled to.
@@ -96,6 +106,7 @@ class CompilePool:
         future: Future[Compilation] = Future()
         rank = AHEAD if ahead else WAITED_FOR
         self._queue.put(_QueuedCompilation(rank, next(self._numbers), request, future))
+        self.start_all()
         if self._closing:  # another thread may ask, or ask once more
             self._answer_left()
         return future
@@ -107,6 +118,7 @@ class CompilePool:
     def close(self) -> None:
         """Kill the children, finished or not; what still waits for a compilation gets an answer."""
         self._closing = True
+        self.start_all()
         for number in range(len(self._threads)):
             self._queue.put(_QueuedCompilation(END, number, None, Future()))
         with self._lock:
@@ -125,11 +137,13 @@ class CompilePool:
                 _refuse(task)
             self._queue.put(task)  # for a thread that is late
 
-    def _serve(self) -> None:
+    def _serve(self, at_once: bool) -> None:
         child: CompileChild | None = None
+        if not at_once:
+            self._all.wait()
         try:
             with contextlib.suppress(OSError):  # the first task says so
-                child = self._spawn()
+                child = None if self._closing else self._spawn()
             while (task := self._queue.get()).request is not None:
                 if self._closing:
                     _refuse(task)

@@ -72,6 +72,7 @@ class LocalDevice(Device):
         self.processes = processes or Processes(index, jobs, cache, worker, pool)
         self.processes.tell(say)
         self._guard, self._pool = self.processes.guard, self.processes.pool
+        self._pool.start_all()
         self._compilers = self._pool
         """Of candidates."""
         cache = None if self.processes.locked_in else self.processes.cache  # which may lie for all to come

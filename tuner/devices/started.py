@@ -20,6 +20,9 @@ from tuner.devices.guard import Guard
 
 LIBRARIES = "torch", "triton", "cupy"
 """Which take seconds to import."""
+FIRST_COMPILERS = 2
+"""Compilers that start at once; the others do when a device is opened. Each has half as much to import as the command,
+which would wait for all of them: with 8 on 2 cores for 2 s."""
 MOST_BUILDERS = 8
 """Each has half a gigabyte of torch in memory."""
 
@@ -82,7 +85,7 @@ class Processes:
         self._fresh: Guard | None = None
         self._next: Guard | None = None
         self._ending: list[threading.Thread] = []
-        self.pool = pool or CompilePool(jobs, self.cache)
+        self.pool = pool or CompilePool(jobs, self.cache, at_once=FIRST_COMPILERS)
         self._builders: CompilePool | None = None
 
     def _tell(self, text: str) -> None:
