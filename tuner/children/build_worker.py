@@ -18,7 +18,6 @@ from msgspec import structs
 
 from tuner.children.compilation import COMPILING, Compilation, CompileRequest, ReadRequest, RenderRequest
 from tuner.children.compile_worker import Compiler
-from tuner.children.limits import NICE
 from tuner.children.measuring import PythonCall
 from tuner.core.errors import CompileError
 from tuner.core.model import Gpu
@@ -107,7 +106,6 @@ def _array(tensor: Buffer) -> Any:
 def main() -> None:
     """Serve until the parent closes the pipe."""
     pipe = ParentPipe(COMPILING)
-    os.nice(NICE)
     os.environ["CUDA_VISIBLE_DEVICES"] = ""  # before torch is imported: this process needs no context
     with suppress(Exception):
         importlib.import_module("torch")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tuner.children.compilation import COMPILING, Compilation, CompileRequest
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.limits import Slots, memory_limit, most_children
+from tuner.children.limits import NICE, Slots, memory_limit, most_children
 from tuner.core.messages import UnsendableError
 from tuner.core.model import Status
 from tuner.core.processes import Child, ChildDied
@@ -216,6 +216,8 @@ class CompilePool:
     def _spawn(self) -> CompileChild:
         arguments = [str(self.cache) if self.cache else "-", str(self._limit)]
         child = Child(self._worker, COMPILING, arguments, HUGE_PAGES)
+        with contextlib.suppress(ProcessLookupError):  # it has ended; the first task says so
+            os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + NICE)
         with self._lock:
             self._children.add(child)
             if self._closing:

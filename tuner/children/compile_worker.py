@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import re
 import struct
 import sys
@@ -28,7 +27,6 @@ from tuner.children.compilation import (
 from tuner.children.cubin import kernels_of
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.headers import Headers, headers_of
-from tuner.children.limits import NICE
 from tuner.children.measuring import PythonCall
 from tuner.children.nvrtc import (
     PROGRAM,
@@ -345,7 +343,6 @@ def _location(file: str, line: int, lines: LineMap) -> tuple[str, Location | Non
 def main() -> None:
     """Serve until the parent closes the pipe. Arguments: cache folder or ``-``, memory limit in bytes."""
     pipe = ParentPipe(COMPILING)
-    os.nice(NICE)
     folder, limit = sys.argv[1], int(sys.argv[2])
     read_templates_once()  # a run goes on with the text that it began with
     compiler = Compiler(None if folder == "-" else CubinCache(Path(folder)))
