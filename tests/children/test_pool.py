@@ -18,7 +18,7 @@ import pytest
 from tests.faults.kernels import configuration, write_kernel
 from tests.faults.processes import gone
 from tests.fork_server import NO_FORK
-from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compilation import Compilation, ReadRequest, RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.limits import LEAST_BYTES, NICE, Slots, memory_limit
 from tuner.core import printed
@@ -357,6 +357,26 @@ def _wait_for_children(bench: Bench, count: int = 1) -> list[int]:
     while len(bench.children()) < count and time.monotonic() < deadline:
         time.sleep(0.02)
     return bench.children()
+
+
+def test_a_compiler_may_read_a_kernel_before_its_first_configuration(
+    tmp_path: Path, pool: CompilePool
+) -> None:
+    bench = Bench(tmp_path, pool)
+    assert pool.compile(ReadRequest(bench.file)).status is Status.OK
+    for template in tmp_path.glob("*.j2"):
+        template.write_text("{% if %}")
+    assert bench.compile(plain()).status is Status.OK
+
+
+def test_a_template_that_cannot_be_read_ahead_costs_its_own_configurations(
+    tmp_path: Path, pool: CompilePool
+) -> None:
+    bench = Bench(tmp_path, pool, "{% if %}")
+    assert pool.compile(ReadRequest(bench.file)).status is Status.OK
+    children = bench.children()
+    assert bench.compile(plain()).status is Status.COMPILE_ERROR
+    assert bench.children() == children
 
 
 @pytest.mark.parametrize("asked", ["by name", "by a request", "never"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +20,11 @@ from tuner.core.model import Verification
 from tuner.gpu import candidate as module
 from tuner.gpu import images
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.images import SPAN
 from tuner.gpu.problem import ProblemSession
+from tuner.kernel.render import render_helpers
 from tuner.runtime.launches import Launch, Plan
 
+GPP = shutil.which("g++")
 SOURCE = """
 __constant__ float weights[3];
 __constant__ float other[2];
@@ -32,29 +35,56 @@ extern "C" __global__ void kernel(float* y) {
 """
 
 
+HOST = """
+#define __global__
+#define __launch_bounds__(threads)
+struct Number { unsigned int x; };
+static Number blockIdx, threadIdx;
+static void atomicMin(unsigned int* to, unsigned int value) { if (value < *to) *to = value; }
+"""
+LAUNCH = """
+extern "C" void launch(int copies, unsigned int grid, unsigned int block, const Span* spans, void* other) {
+    for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x)
+        for (threadIdx.x = 0; threadIdx.x < block; ++threadIdx.x)
+            if (copies) copy_images(spans, static_cast<int>(reinterpret_cast<long long>(other)));
+            else compare_images(spans, static_cast<unsigned int*>(other));
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def launch(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return what runs the helpers' kernels for images, thread after thread."""
+    if GPP is None:
+        pytest.skip("needs g++")
+    helpers = render_helpers()
+    own = helpers[helpers.index("struct Span") : helpers.index("// ---- the comparison")]
+    source = tmp_path_factory.mktemp("images") / "images.cpp"
+    source.write_text(HOST + own + LAUNCH)
+    library = source.with_suffix(".so")
+    subprocess.run([GPP, "-O1", "-w", "-shared", "-fPIC", "-o", library, source], check=True)
+    return ctypes.CDLL(str(library)).launch
+
+
 class Card:
     """Its driver: allocations and variables are NumPy arrays."""
 
-    def __init__(self, source: str = SOURCE) -> None:
+    def __init__(self, launch: Any, source: str = SOURCE) -> None:
+        self.launch = launch
         self.cubin = compile_source(source, "kernel", "sm_90").cubin
-        names = [one.symbol for one in variables(self.cubin)]
-        self.room = np.zeros((len(names), 16), np.uint8)
-        self.variables = {name: place[:12] for name, place in zip(names, self.room, strict=True)}
+        self.variables = {one.symbol: np.zeros(one.size_bytes, np.uint8) for one in variables(self.cubin)}
         self.w: npt.NDArray[np.float32] = np.array([1, 2, 3], np.float32)
         self.kept: dict[str, npt.NDArray[np.uint8]] = {}
 
-    def run(self, entry: str, grid: int, _: int, arguments: Sequence[tuple[str, int]]) -> None:
-        """Do what the helpers' kernels of this name do."""
-        (_, spans), (_, first) = arguments
-        for number in range(grid):
-            variable, image, size = np.frombuffer(
-                ctypes.string_at(spans + number * SPAN.itemsize, SPAN.itemsize), SPAN
-            )[0]
-            if entry == "copy_images":
-                ctypes.memmove(int(image), int(variable), int(size))
-            elif ctypes.string_at(int(variable), int(size)) != ctypes.string_at(int(image), int(size)):
-                lowest = ctypes.c_uint32.from_address(first)
-                lowest.value = min(lowest.value, number)
+    def kernel(
+        self, entry: str, grid: int, block: int, arguments: Sequence[tuple[str, int]]
+    ) -> Callable[[], None]:
+        (_, spans), (_, other) = arguments
+        copies = {"copy_images": 1, "compare_images": 0}[entry]
+        return lambda: self.launch(copies, grid, block, ctypes.c_void_p(spans), ctypes.c_void_p(other))
+
+    def run(self, *launch: Any) -> None:
+        self.kernel(*launch)()
 
     def allocate(self, name: str, size_bytes: int) -> int:
         self.kept[name] = np.zeros(size_bytes, np.uint8)
@@ -76,7 +106,12 @@ class Card:
 
         driver = SimpleNamespace(
             cuModuleLoadData=lambda cubin: (0, "module"),
-            cuModuleGetGlobal=lambda _, name: (0, self.variables[name.decode()].ctypes.data, 12),
+            cuModuleGetGlobal=lambda _, name: (
+                0,
+                (held := self.variables[name.decode()]).ctypes.data,
+                held.nbytes,
+            ),
+            cuStreamSynchronize=lambda _: (0,),
             cuMemcpyDtoD=copied,
             cuMemcpyDtoH=read,
             cuMemcpyHtoD=copied,
@@ -95,8 +130,9 @@ class Card:
 
 def test_variables_hold_inputs_as_they_are_at_each_look_and_are_put_back_to_them(
     monkeypatch: pytest.MonkeyPatch,
+    launch: Any,
 ) -> None:
-    card = Card()
+    card = Card(launch)
     loaded = card.load(monkeypatch, ("weights", "w", 12), ("table", "w", 12))
     for name in ("weights", "table"):
         assert card.variable(name).tolist() == [1, 2, 3]
@@ -112,35 +148,43 @@ def test_variables_hold_inputs_as_they_are_at_each_look_and_are_put_back_to_them
     assert "it changes table" in loaded.keeps()
 
 
+@pytest.mark.parametrize("count", [3, 1024, 5001])
 def test_of_several_variables_the_one_that_a_run_has_changed_is_named(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, launch: Any, count: int
 ) -> None:
     names = ("first", "second", "third", "kept", "fifth")
     source = f"""
-__device__ int {", ".join(f"{name}[3]" for name in names)};
+__device__ int {", ".join(f"{name}[{count}]" for name in names)};
 extern "C" __global__ void kernel(int* y) {{ *y = {"+".join(f"{name}[*y]++" for name in names)}; }}
 """
-    monkeypatch.setattr(images, "PIECE_BYTES", 8)  # two pieces each
-    card = Card(source)
+    card = Card(launch, source)
+    for number, variable in enumerate(card.variables.values()):
+        variable[:] = number
+    before = {name: variable.copy() for name, variable in card.variables.items()}
     loaded = card.load(monkeypatch, state=["kept"])
     assert {one.what for one in loaded.regions} == {*names}
     (reset,) = loaded.resets
-    assert reset.size_bytes == 12 * len(names)
-    card.variables["kept"][:] = 1
+    assert reset.size_bytes == 4 * count * len(names)
+    card.variables["kept"][:] = 7
     assert not loaded.keeps()
     for name in sorted({*names} - {"kept"}):
-        for place in (0, 11):
-            card.variables[name][place] = 1
+        for place in (0, 4 * count - 1):
+            card.variables[name][place] += 1
             assert f"it changes {name}," in loaded.keeps()
-            card.variables[name][place] = 0
+            card.variables[name][place] -= 1
     assert not loaded.keeps()
+    card.variables["first"][:] = 7
+    graph: Any = SimpleNamespace(kernel=lambda launched: launched())
+    reset.add_reset(graph)
+    for name, variable in card.variables.items():
+        assert np.array_equal(variable, before[name]), name
 
 
 @pytest.mark.parametrize("passed", [True, False])
 def test_a_wrong_result_alone_names_the_variable_that_nothing_fills(
-    monkeypatch: pytest.MonkeyPatch, passed: bool
+    monkeypatch: pytest.MonkeyPatch, launch: Any, passed: bool
 ) -> None:
-    loaded = Card().load(monkeypatch, ("weights", "w", 12))
+    loaded = Card(launch).load(monkeypatch, ("weights", "w", 12))
     verification = Verification(passed, message="" if passed else "y[0] is 1, expected 2")
     session: Any = SimpleNamespace(
         limits=SimpleNamespace(floor_ns=0.0),

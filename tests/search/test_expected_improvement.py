@@ -28,6 +28,17 @@ def test_slow_results_are_compressed_and_failures_count_as_the_slowest():
     assert (compressed(np.array([5.0, 5.0]), 0.25, 1.0) == 5.0).all()
 
 
+@pytest.mark.parametrize("knee", [0.1, 0.25, 0.5, 0.9])
+def test_results_up_to_a_quantile_stay_as_they_are(knee):
+    draw = np.random.default_rng(0)
+    for count in range(1, 60):
+        results = draw.normal(10.0, 1.0, count)
+        bend = np.quantile(results, knee)
+        values = compressed(results, knee, 1.0)
+        assert (values[results <= bend] == results[results <= bend]).all()
+        assert (values[results > bend] != results[results > bend]).all()
+
+
 def test_expected_improvement():
     improvement = expected_improvement(np.array([0.0, -1.0, 5.0]), np.array([1.0, 1e-5, 1e-5]), 0.0)
     assert improvement == pytest.approx([0.39894, 1.0, 0.0], abs=1e-4)

@@ -174,7 +174,6 @@ def test_the_default_is_compared_in_both_modes() -> None:
         ({"conditions": Conditions(Mode.COLD)}, True),
         ({"best_ns": 99e3}, True),
         ({"best_ns": 101e3}, False),
-        ({"n": 2**26}, True),  # of tensors of 256 MiB each the L2 keeps some
         ({"recorded": True}, False),
         ({"options": RunOptions(one_mode=True)}, False),
         ({"options": RunOptions(max_error=1e-3)}, False),

@@ -93,6 +93,12 @@ def test_one_mode_decides_where_the_other_cannot_or_should_not(
     assert result_as_json(result)["winner"]["warm"] is None
 
 
+def test_data_larger_than_the_l2_are_timed_warm_as_well(database: Database, kernel: KernelSpec) -> None:
+    device = Short()
+    run(kernel, database, device, problem=kernel.problem({"n": 3 * device.gpu.l2_bytes // 8}))
+    assert set(device.modes) == {None, Mode.WARM}
+
+
 def test_a_resumed_run_keeps_to_its_mode(database: Database, kernel: KernelSpec) -> None:
     watcher, device = Watcher(), Short()
     with pytest.raises(Interrupted):

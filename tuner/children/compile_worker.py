@@ -54,7 +54,7 @@ from tuner.kernel.plan import make_plan, scalars_of
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.templates import read_template, read_templates_once
+from tuner.kernel.templates import FAILURES, read_template, read_templates_once
 from tuner.kernel.variant_spec import LaunchSpec
 from tuner.runtime.launches import Plan
 
@@ -122,7 +122,7 @@ class Compiler:
         return with_occupancy(compilation, plan, gpu)
 
     def _read(self, request: ReadRequest) -> Compilation:
-        with contextlib.suppress(TunerError):  # the first configuration says it
+        with contextlib.suppress(TunerError, MemoryError, *FAILURES):  # the first configuration says it
             identity = self._identity(request.kernel_file, request.candidate, request.code)
             variants = identity.kernel.variants.values() if identity.code else ()
             for template in {launch.template for variant in variants for launch in variant.launches}:

@@ -123,7 +123,7 @@ class LocalDevice(Device):
         self._requests = self._ahead = Requests(kernel, self.gpu, self._pool)
         if not self.processes.locked_in:
             self._compilers = self.processes.compilers_for(libraries_built_with(kernel))
-        for _ in range(self._compilers.jobs):  # each: to read gemm takes 0.4 s
+        for _ in range(self._compilers.jobs):  # one for each: reading gemm takes 0.4 s
             self._compilers.submit(self._requests.reading, ahead=True)
         for configuration in list(self._compiling):
             self.forget(configuration)

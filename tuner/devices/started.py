@@ -200,7 +200,6 @@ def begin(
     cache: Path | None,
     *,
     jailed: bool = False,
-    confirms: bool = False,
     libraries: Iterable[str] = (),
 ) -> None:
     """Start the processes of a device that will be opened with the same arguments, if there is a GPU.
@@ -210,7 +209,6 @@ def begin(
         jobs: compiling processes; None for one a core.
         cache: folder of the cubin cache; None for none.
         jailed: start those that run what others wrote in Python, too.
-        confirms: start that for confirming a winner, too: its context is then made before there is anything to time.
         libraries: that references or baselines need.
     """
     if has_gpu():
@@ -218,8 +216,6 @@ def begin(
         begun = _begun[index, jobs, cache] = Processes(index, jobs, cache, libraries=libraries)
         if jailed:
             begun.expect_jailed()
-        if confirms:
-            begun.expect_fresh()
 
 
 def begun(index: int, jobs: int | None, cache: Path | None) -> Processes | None:

@@ -15,8 +15,8 @@ from tuner.runtime.driver import check
 from tuner.runtime.expressions import round_up
 
 BLOCK = 256
-PIECE_BYTES = 1 << 16
-"""Of a variable that one block copies or compares."""
+PIECE_BYTES = 1 << 12
+"""Of a variable that one block copies or compares: 16 for each thread."""
 SPAN = np.dtype([("variable", "<u8"), ("image", "<u8"), ("size_bytes", "<u8")])
 """A ``Span`` of ``templates/common/helpers.cu.j2``."""
 HEAD_BYTES = 16
@@ -26,9 +26,8 @@ HEAD_BYTES = 16
 class Images:
     """Copies of variables in memory of their own, taken now.
 
-    One launch takes, compares or restores them all. The driver copies each by itself, also those that lie beside each
-    other, and a matrix product has 67, since constants of C++ are variables of four bytes: two copies to the host for
-    each, three times a candidate, took a fifth of a search.
+    One launch takes, compares or restores them all. Constants of C++ are variables, too: a matrix product has 67, and
+    the driver copies each by itself.
 
     Args:
         helpers: have the kernels.
@@ -68,8 +67,11 @@ class Images:
         return [("pointer", self._base + HEAD_BYTES), ("int32", back)]
 
     def _write_head(self) -> None:
-        """Write the spans, each time anew: a candidate may have written anywhere."""
+        """Write the spans, before each comparison anew: a candidate may have written anywhere."""
         check(cu.cuMemcpyHtoD(self._base, self._head, len(self._head)))
+        check(
+            cu.cuStreamSynchronize(0)
+        )  # the copy may still be under way, and the launch does not wait for it
 
     def changed(self) -> int | None:
         """Return the number of the first variable that is compared and not as it was; None if all are."""

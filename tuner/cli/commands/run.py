@@ -148,7 +148,7 @@ class RunArguments(ProblemTexts):
 
 def _body(given: RunArguments) -> str:
     if given.space_file is None:
-        begin(given.device_name, given.jobs, given.cache, confirms=True)
+        begin(given.device_name, given.jobs, given.cache)
     return "run:run"
 
 
