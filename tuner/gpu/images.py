@@ -69,9 +69,7 @@ class Images:
     def _write_head(self) -> None:
         """Write the spans, before each comparison anew: a candidate may have written anywhere."""
         check(cu.cuMemcpyHtoD(self._base, self._head, len(self._head)))
-        check(
-            cu.cuStreamSynchronize(0)
-        )  # the copy may still be under way, and the launch does not wait for it
+        check(cu.cuStreamSynchronize(0))  # the copy may be under way still, and no launch waits for it
 
     def changed(self) -> int | None:
         """Return the number of the first variable that is compared and not as it was; None if all are."""

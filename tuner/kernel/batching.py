@@ -33,8 +33,8 @@ WARM_DIFFERS_NS = 100_000.0
 """Time below which another configuration may be best in the mode warm. Longer kernels are as fast with cold data,
 within a few percent: what the L2 may hold is then a small part of their work. On an H200 an addition takes 4.76 us
 rotating and 2.45 us warm at 2^20 floats, 13.5 and 12.1 us at 2^22, 47.8 and 48.2 us at 2^24; torch.mm takes 6.26 and
-5.44 us at 1024^3, and 170.9 and 171.4 us at 4096^3. Data larger than the L2 do not settle it: on an H100 sums of
-46896 rows of 1728 in bfloat16, 155 MiB, take 61.9 us cold and 68.0 us warm where the L2 evicts them first, and 65.1 and
+5.44 us at 1024^3, and 170.9 and 171.4 us at 4096^3. Data larger than the L2 do not settle it: on an H100 means over
+46896 rows of 1728 bfloat16, 155 MiB, take 61.9 us cold and 68.0 us warm where the L2 evicts them first, and 65.1 and
 63.8 us where it does not."""
 
 
