@@ -19,7 +19,7 @@ PIECE_BYTES = 1 << 12
 """Of a variable that one block copies or compares: 16 for each thread."""
 SPAN = np.dtype([("variable", "<u8"), ("image", "<u8"), ("size_bytes", "<u8")])
 """A ``Span`` of ``templates/common/helpers.cu.j2``."""
-HEAD_BYTES = 16
+HEADER_BYTES = 16
 """Before the spans in memory: the number of the first that differs."""
 
 
@@ -47,8 +47,8 @@ class Images:
             for start in range(0, size_bytes, PIECE_BYTES)
         ]
         self._numbers = [number for number, *_ in pieces if number < compared]
-        head_bytes = HEAD_BYTES + round_up(SPAN.itemsize * len(pieces), 16)
-        offsets = list(accumulate((round_up(one, 16) for _, one in variables), initial=head_bytes))
+        header_bytes = HEADER_BYTES + round_up(SPAN.itemsize * len(pieces), 16)
+        offsets = list(accumulate((round_up(one, 16) for _, one in variables), initial=header_bytes))
         self._base = memory.allocate(name, offsets[-1])
         self.addresses = [self._base + offset for offset in offsets[:-1]]
         """Of each variable's image."""
@@ -56,27 +56,27 @@ class Images:
             (variables[number][0] + start, self.addresses[number] + start, size)
             for number, start, size in pieces
         ]
-        self._head = b"\xff" * HEAD_BYTES + np.array(spans, SPAN).tobytes()
+        self._header = b"\xff" * HEADER_BYTES + np.array(spans, SPAN).tobytes()
         self._pieces = len(pieces)
         self.size_bytes = sum(size_bytes for _, size_bytes in variables)
         """Of all variables."""
-        self._write_head()
+        self._write_header()
         helpers.run("copy_images", self._pieces, BLOCK, self._arguments(back=0))
 
     def _arguments(self, *, back: int) -> list[tuple[str, int]]:
-        return [("pointer", self._base + HEAD_BYTES), ("int32", back)]
+        return [("pointer", self._base + HEADER_BYTES), ("int32", back)]
 
-    def _write_head(self) -> None:
+    def _write_header(self) -> None:
         """Write the spans, before each comparison anew: a candidate may have written anywhere."""
-        check(cu.cuMemcpyHtoD(self._base, self._head, len(self._head)))
+        check(cu.cuMemcpyHtoD(self._base, self._header, len(self._header)))
         check(cu.cuStreamSynchronize(0))  # the copy may be under way still, and no launch waits for it
 
     def changed(self) -> int | None:
         """Return the number of the first variable that is compared and not as it was; None if all are."""
         if not self._numbers:
             return None
-        self._write_head()
-        arguments = [("pointer", self._base + HEAD_BYTES), ("pointer", self._base)]
+        self._write_header()
+        arguments = [("pointer", self._base + HEADER_BYTES), ("pointer", self._base)]
         self._helpers.run("compare_images", len(self._numbers), BLOCK, arguments)
         first = bytearray(4)
         check(cu.cuMemcpyDtoH(first, self._base, 4))
