@@ -43,7 +43,7 @@ from tuner.core.conditions import Calibration, Mode
 from tuner.core.model import Configuration, Problem
 from tuner.core.stats import Verdict
 from tuner.devices.base import Device, say_nothing
-from tuner.devices.calibrations import CalibrationCache, compiled_ceilings
+from tuner.devices.calibrations import CalibrationCache, compile_ceilings
 from tuner.devices.local import LocalDevice
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import Calibrator
@@ -157,7 +157,7 @@ def _calibration(lab: Lab) -> Calibration:
     cache = CalibrationCache(paths.cache() / "calibrations")
     calibration = cache.read(lab.gpu)
     if calibration is None or not calibration.short_noise_ns:
-        ceilings = compiled_ceilings(lab.pool, lab.gpu)
+        ceilings = compile_ceilings(lab.pool, lab.gpu)()
         calibration = Calibrator(lab.gpu, lab.helpers, lab.timer, no_deadline, ceilings).measure()
         cache.write(lab.gpu, calibration)
     return calibration

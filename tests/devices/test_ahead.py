@@ -130,3 +130,42 @@ def test_samples_for_which_nothing_waited_are_none_of_a_candidates_seconds() -> 
     """They are taken while the compilers are behind, and said that these had time to spare."""
     answer = Measured(Measurement(Status.OK), (1.0, 3.0), refined_s=1.5)
     assert measurement_of(answer).measure_s == 0.5
+
+
+def found(device: LocalDevice, most: int = 10) -> list[Configuration]:
+    """Look up what was compiled before, and wait for the answers."""
+    device.look_up(device.kernel, device.problem, most)
+    for looking in device._before.values():
+        looking.result(120)
+    return device.looked_up()
+
+
+def test_what_was_compiled_before_is_found_at_other_sizes_and_compiled_no_more(
+    local: LocalDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert found(local) == []
+    configurations = [plain(64), plain(96)]
+    for configuration in configurations:
+        local.compile(configuration)
+        assert wait_for(local, configuration).status is Status.OK
+    kernel = local.kernel
+    other = kernel.problem({"n": 4096})
+    local.prepare(kernel, other, 1)
+    assert found(local) == configurations[::-1]
+    assert found(local, 1) == configurations[1:]
+    assert found(local, 0) == []
+    assert found(local) == configurations[::-1]
+    monkeypatch.setattr(local._pool, "submit", lambda *arguments, **options: pytest.fail("compiled again"))
+    local.compile(configurations[0])
+    assert wait_for(local, configurations[0]).status is Status.OK
+
+
+def test_what_the_cache_has_lost_is_not_found(local: LocalDevice) -> None:
+    local.compile(plain(64))
+    assert wait_for(local, plain(64)).status is Status.OK
+    assert local._pool.cache is not None
+    for cubin in local._pool.cache.rglob("*.cubin"):
+        cubin.unlink()
+    assert found(local) == []
+    local.compile(plain(64))
+    assert wait_for(local, plain(64)).status is Status.OK

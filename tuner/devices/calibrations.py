@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,16 +28,20 @@ BESIDE_OTHERS_S = 900.0
 noise may be over. Without it each of many judgements at once would calibrate, and none would ever be alone."""
 
 
-def compiled_ceilings(pool: CompilePool, gpu: Gpu) -> bytes:
-    """Return the cubin of the kernels that measure what a GPU reaches.
+def compile_ceilings(pool: CompilePool, gpu: Gpu) -> Callable[[], bytes]:
+    """Begin to compile the kernels that measure what a GPU reaches; return what waits for their cubin.
 
-    Raises:
-        DeviceError: they do not compile.
+    That raises DeviceError where they do not compile.
     """
-    compiled = pool.compile(SourceRequest(render_ceilings(gpu.cc), CEILING, gpu, ()))
-    if compiled.status is not Status.OK:
-        raise DeviceError(f"this GPU cannot be calibrated: {compiled.error}", "run: tune doctor")
-    return compiled.cubins[0]
+    compiling = pool.submit(SourceRequest(render_ceilings(gpu.cc), CEILING, gpu, ()))
+
+    def cubin() -> bytes:
+        compiled = compiling.result()
+        if compiled.status is not Status.OK:
+            raise DeviceError(f"this GPU cannot be calibrated: {compiled.error}", "run: tune doctor")
+        return compiled.cubins[0]
+
+    return cubin
 
 
 class CalibrationCache:

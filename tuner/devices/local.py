@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 from msgspec import structs
 
-from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compilation import Compilation, RenderRequest, notes_of
 from tuner.children.compile_pool import CompilePool
+from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
     Calibrate,
     Calibrated,
@@ -28,7 +31,7 @@ from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import DeviceError, KernelError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Incumbent, RaceRequest, no_incumbent, say_nothing
-from tuner.devices.calibrations import SHORT_NS, CalibrationCache, compiled_ceilings
+from tuner.devices.calibrations import SHORT_NS, CalibrationCache, compile_ceilings
 from tuner.devices.guard import Unanswered
 from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
@@ -92,6 +95,7 @@ class LocalDevice(Device):
             self.close()
             raise
         self._compiling: dict[Configuration, Future[Compilation]] = {}  # What may be submitted later.
+        self._before: dict[Configuration, Future[Compilation]] = {}  # What the cubin cache may have of it.
         self._submissions: Submissions
         self._prepare_lock = threading.Lock()  # Between preparing a problem and measuring for the one before.
         self._fatal = ""  # Why nothing can be measured any more.
@@ -123,20 +127,24 @@ class LocalDevice(Device):
         self._requests = self._ahead = Requests(kernel, self.gpu, self._pool)
         if not self.processes.locked_in:
             self._compilers = self.processes.compilers_for(libraries_built_with(kernel))
+        self.calibration = self.calibration or self.known_calibration()
+        short = roof_of(kernel, problem, self.gpu).speed_of_light_ns < SHORT_NS
+        calibrates = self.calibration is None or (short and not self.calibration.short_noise_ns)
+        ceilings = (
+            compile_ceilings(self._pool, self.gpu) if calibrates else None
+        )  # what the GPU waits for first
         for _ in range(self._compilers.jobs):  # one for each: reading gemm takes 0.4 s
             self._compilers.submit(self._requests.reading, ahead=True)
         for configuration in list(self._compiling):
             self.forget(configuration)
-        self.calibration = self.calibration or self.known_calibration()
-        short = roof_of(kernel, problem, self.gpu).speed_of_light_ns < SHORT_NS
-        if self.calibration is None or (short and not self.calibration.short_noise_ns):
-            self.calibration = self._calibrated(short=short)
+        if calibrates:
+            self.calibration = self._calibrated(ceilings, short=short)
         with self.phases.phase("problem"):
             reference_ns = self._set_up()
         before = self.calibration
         if before is not None and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
             # Clocks were locked or unlocked, perhaps.
-            self.calibration = self._calibrated(short=short) or before
+            self.calibration = self._calibrated(None, short=short) or before
             self._set_up()
         if self.calibration is not None:
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
@@ -149,10 +157,10 @@ class LocalDevice(Device):
     def _ready(self) -> bool:
         return not self._released and self._submissions.pending == 0
 
-    def _calibrated(self, *, short: bool) -> Calibration | None:
+    def _calibrated(self, ceilings: Callable[[], bytes] | None, *, short: bool) -> Calibration | None:
         """Calibrate; a GPU that cannot be is tuned all the same, with the usual noise floor."""
         try:
-            return self.calibrate(short=short)
+            return self.calibrate(ceilings, short=short)
         except DeviceError as error:
             self.say(f"{error}; going on with a noise floor of {100 * DEFAULT_NOISE_FLOOR:g} %")
             return None
@@ -161,10 +169,11 @@ class LocalDevice(Device):
         """Return what was measured on this card with this driver, if it was."""
         return self._calibrations.read(self.gpu)
 
-    def calibrate(self, *, short: bool = True) -> Calibration:
+    def calibrate(self, ceilings: Callable[[], bytes] | None = None, *, short: bool = True) -> Calibration:
         """Measure ceilings and noise anew, and keep them for this card and driver; takes some seconds.
 
         Args:
+            ceilings: the result of :func:`compile_ceilings`, if that was begun.
             short: measure also what only short kernels need.
 
         Raises:
@@ -173,7 +182,8 @@ class LocalDevice(Device):
         self._released = True
         self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
         with self.phases.phase("calibration"):
-            answer = self._guard.call(Calibrate(compiled_ceilings(self._pool, self.gpu), short))
+            ceilings = ceilings or compile_ceilings(self._pool, self.gpu)
+            answer = self._guard.call(Calibrate(ceilings(), short))
         match answer:
             case Calibrated(calibration=calibration, alone=alone):
                 self.calibration = calibration
@@ -218,7 +228,9 @@ class LocalDevice(Device):
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
         submissions = self._submissions
-        compiling = self._compilers.submit(self._rendering(configuration), ahead=True)
+        compiling = self._before.pop(configuration, None)
+        if compiling is None or not _found(compiling):
+            compiling = self._compilers.submit(self._rendering(configuration), ahead=True)
         compiling.add_done_callback(lambda _: submissions.wake())
         self._compiling[configuration] = compiling
 
@@ -228,10 +240,29 @@ class LocalDevice(Device):
         """Fill the cubin cache when no compiler has anything better to do."""
         if self._pool.cache is None:
             return
+        for request in self._requests_ahead(kernel).ahead(problem, configurations):
+            self._pool.submit(request, ahead=True)
+
+    def look_up(self, kernel: KernelSpec, problem: Problem, most: int) -> None:
+        """Begin to look for configurations that were compiled before."""
+        self._before.clear()
+        if not most or self._pool.cache is None:
+            return
+        requests = self._requests_ahead(kernel)
+        for text in CubinCache(self._pool.cache).notes(notes_of(requests.code, problem, self.gpu))[:most]:
+            with suppress(msgspec.DecodeError):  # of another version
+                configuration = msgspec.json.decode(text, type=Configuration)
+                request = requests.rendering(problem=problem, configuration=configuration, cached=True)
+                self._before[configuration] = self._pool.submit(request, ahead=True)
+
+    def looked_up(self) -> list[Configuration]:
+        """Return those that were found so far."""
+        return [configuration for configuration, looking in self._before.items() if _found(looking)]
+
+    def _requests_ahead(self, kernel: KernelSpec) -> Requests:
         if self._ahead is None or self._ahead.kernel is not kernel:
             self._ahead = Requests(kernel, self.gpu, self._pool)
-        for request in self._ahead.ahead(problem, configurations):
-            self._pool.submit(request, ahead=True)
+        return self._ahead
 
     def _rendering(self, configuration: Configuration) -> RenderRequest:
         return self._requests.rendering(problem=self._submissions.problem, configuration=configuration)
@@ -392,3 +423,8 @@ class LocalDevice(Device):
         if unmet is None:
             return compilation
         return structs.replace(compilation, status=Status.INVALID_CONFIG, error=unmet)
+
+
+def _found(looking: Future[Compilation]) -> bool:
+    """Return whether the cubin cache has answered that it has a configuration."""
+    return looking.done() and looking.result().status is Status.OK

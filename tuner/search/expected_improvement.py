@@ -169,13 +169,21 @@ class GPEISampler(SpaceSampler):
         """Return the configurations of the greatest expected improvement beside those under way, best first."""
         nominated: list[Configuration] = []
         while len(nominated) < count and any(self.unseen):
-            for location in self._best_candidates(count - len(nominated)):
-                self._see(location)
-                self._nominees[location] = self._code(location)
-                nominated.append(self.configuration(location))
-                self._nominated[nominated[-1]] = location
+            nominated += map(self._nominate, self._best_candidates(count - len(nominated)))
         self._outside = self.expected_improvement if any(self.unseen) else 0.0
         return nominated
+
+    def offer(self, configurations: Sequence[Configuration]) -> list[Configuration]:
+        """Nominate these, without those that are not in the space, or were proposed, added or nominated before."""
+        located = dict.fromkeys(filter(None, map(self.space.locate, configurations)))
+        return [self._nominate(location) for location in located if not self._seen(location)]
+
+    def _nominate(self, location: Location) -> Configuration:
+        self._see(location)
+        self._nominees[location] = self._code(location)
+        configuration = self.configuration(location)
+        self._nominated[configuration] = location
+        return configuration
 
     def choose(self, nominees: Sequence[Configuration]) -> Sequence[int]:
         """Rank nominees by their expected improvement as of the latest results."""

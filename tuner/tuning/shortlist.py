@@ -61,6 +61,8 @@ class Shortlist:
         self._allowed = float(device.compilers + RESERVE)
         self._waiting: list[Configuration] = []
         """Nominees, oldest first."""
+        self._offered: set[Configuration] = set()
+        """Those of them that were compiled before the search."""
         self._seconds: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
 
     @property
@@ -107,11 +109,13 @@ class Shortlist:
         Args:
             left: trials that are still to be begun.
         """
+        if not self.nominated:
+            self._offer()
         room = int(self._allowed) - self.nominated
         most = math.inf
         if not self.selecting or left * self.rate < 2 * self.device.compilers:
             # Only so many are tried, and some for those that take long to compile at the end.
-            most = left + 2 * TOGETHER - len(self._waiting)
+            most = left + 2 * TOGETHER - sum(one not in self._offered for one in self._waiting)
             room = min(room, most)
         if room < TOGETHER and room < most and self._waiting:
             return
@@ -124,6 +128,13 @@ class Shortlist:
         self.nominated += len(nominees)
         self._waiting += nominees
         for configuration in nominees:
+            self.device.compile(configuration)
+
+    def _offer(self) -> None:
+        """Nominate what was compiled before: the choice is larger, and compilers are not waited for."""
+        self._waiting += self.sampler.offer(self.device.looked_up())
+        self._offered.update(self._waiting)
+        for configuration in self._waiting:
             self.device.compile(configuration)
 
     def skip(self, configuration: Configuration) -> None:
@@ -155,8 +166,9 @@ class Shortlist:
                 nominees.append(configuration)
         chosen, *others = (nominees[index] for index in self.sampler.choose(nominees))
         self._waiting.remove(chosen)
+        self._offered.discard(chosen)
         if not self.exhausted:
-            for configuration in others[KEPT:]:
+            for configuration in others[KEPT + len(self._offered) :]:
                 self._withdraw(configuration)
         return chosen
 
@@ -167,5 +179,6 @@ class Shortlist:
 
     def _withdraw(self, configuration: Configuration) -> None:
         self._waiting.remove(configuration)
+        self._offered.discard(configuration)
         self.device.forget(configuration)
         self.sampler.withdraw(configuration)
