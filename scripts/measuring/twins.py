@@ -43,10 +43,10 @@ from tuner.core.conditions import Calibration, Mode
 from tuner.core.model import Configuration, Problem
 from tuner.core.stats import Verdict
 from tuner.devices.base import Device, say_nothing
-from tuner.devices.calibrations import CalibrationCache, compile_ceilings
+from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.local import LocalDevice
 from tuner.gpu.buffers import Helpers
-from tuner.gpu.calibration import Calibrator
+from tuner.gpu.calibration import CEILING, Calibrator
 from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.driver import Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
@@ -157,8 +157,7 @@ def _calibration(lab: Lab) -> Calibration:
     cache = CalibrationCache(paths.cache() / "calibrations")
     calibration = cache.read(lab.gpu)
     if calibration is None or not calibration.short_noise_ns:
-        ceilings = compile_ceilings(lab.pool, lab.gpu)()
-        calibration = Calibrator(lab.gpu, lab.helpers, lab.timer, no_deadline, ceilings).measure()
+        calibration = Calibrator(lab.gpu, lab.helpers, lab.timer, no_deadline).measure()
         cache.write(lab.gpu, calibration)
     return calibration
 
@@ -263,7 +262,7 @@ class _Own(Timed):
 
 
 def _ceilings(lab: Lab) -> Helpers:
-    return Helpers(lab.context, lab.gpu.arch, lab.cache, render_ceilings(lab.gpu.cc), "copy_sweep")
+    return lab.helpers.others(render_ceilings(lab.gpu.cc), CEILING)
 
 
 def _arithmetic(lab: Lab, session: ProblemSession) -> Callable[[float], Timed]:

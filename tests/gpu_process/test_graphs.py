@@ -84,8 +84,8 @@ def test_rates_are_of_what_was_launched(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(calibration, "ReferenceKernel", MagicMock())
     session = MagicMock()
     session.data.copies = 1
-    helpers.again.return_value = ceilings
-    calibrator = calibration.Calibrator(gpu, helpers, MagicMock(), MagicMock(), b"")
+    helpers.others.return_value = ceilings
+    calibrator = calibration.Calibrator(gpu, helpers, MagicMock(), MagicMock())
     floats = min(calibration.MEMORY_FLOATS, gpu.memory_bytes // 64)
     session.data.tensors[0].size_bytes = 4 * floats
     for name, answer in {"_session": session, "_time": 1e5, "_noise": [0.001], "_clock": 1.7e9}.items():
@@ -110,7 +110,7 @@ def test_noise_is_that_of_each_load_against_each(monkeypatch: pytest.MonkeyPatch
         [[1.0 + 1e-4 * load] for load in range(calibration.LOADS)] for _ in range(24)
     ]
     monkeypatch.setattr(calibration, "InterleavedTiming", timing_of)
-    calibrator = calibration.Calibrator(ARCHITECTURES[90], *(MagicMock() for _ in range(4)))
+    calibrator = calibration.Calibrator(ARCHITECTURES[90], *(MagicMock() for _ in range(3)))
     found = calibrator._noise(MagicMock(), MagicMock(), heavy=False)
     contestants, *_ = timing_of.return_value.run.call_args.args
     assert len(contestants) == calibration.LOADS

@@ -176,8 +176,6 @@ class Race(Message, frozen=True):
 class Calibrate(Message, frozen=True):
     """Measure the GPU's ceilings and noise; the problem is released before."""
 
-    ceilings: bytes
-    """The cubin of the kernels that measure these."""
     short: bool = True
     """Whether also the noise of short kernels, and the launch of the least one."""
 

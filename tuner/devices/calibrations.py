@@ -4,44 +4,22 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tuner.children.compilation import SourceRequest
-from tuner.children.compile_pool import CompilePool
 from tuner.core.conditions import Calibration
-from tuner.core.errors import DeviceError
 from tuner.core.files import make_private, refusal, whole_file
-from tuner.core.model import Gpu, Status, digest
+from tuner.core.model import Gpu, digest
 from tuner.kernel.render import render_ceilings, render_helpers
 
 SHORT_NS = 50_000.0
 """A kernel that cannot be faster than this is not short: what the address of its code costs it, 22 to 41 ns, is less
 than half of the least noise floor."""
-CEILING = "copy_sweep"
-"""One of the kernels that measure ceilings."""
 VERSION = 4
 """Of how calibrations are taken."""
 BESIDE_OTHERS_S = 900.0
 """How long a calibration is valid that was taken while other processes had a context on the GPU: what these did to the
 noise may be over. Without it each of many judgements at once would calibrate, and none would ever be alone."""
-
-
-def compile_ceilings(pool: CompilePool, gpu: Gpu) -> Callable[[], bytes]:
-    """Begin to compile the kernels that measure what a GPU reaches; return what waits for their cubin.
-
-    That raises DeviceError where they do not compile.
-    """
-    compiling = pool.submit(SourceRequest(render_ceilings(gpu.cc), CEILING, gpu, ()))
-
-    def cubin() -> bytes:
-        compiled = compiling.result()
-        if compiled.status is not Status.OK:
-            raise DeviceError(f"this GPU cannot be calibrated: {compiled.error}", "run: tune doctor")
-        return compiled.cubins[0]
-
-    return cubin
 
 
 class CalibrationCache:

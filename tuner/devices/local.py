@@ -31,7 +31,7 @@ from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import DeviceError, KernelError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
 from tuner.devices.base import DEFAULT_NOISE_FLOOR, Device, Incumbent, RaceRequest, no_incumbent, say_nothing
-from tuner.devices.calibrations import SHORT_NS, CalibrationCache, compile_ceilings
+from tuner.devices.calibrations import SHORT_NS, CalibrationCache
 from tuner.devices.guard import Unanswered
 from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
@@ -127,24 +127,20 @@ class LocalDevice(Device):
         self._requests = self._ahead = Requests(kernel, self.gpu, self._pool)
         if not self.processes.locked_in:
             self._compilers = self.processes.compilers_for(libraries_built_with(kernel))
-        self.calibration = self.calibration or self.known_calibration()
-        short = roof_of(kernel, problem, self.gpu).speed_of_light_ns < SHORT_NS
-        calibrates = self.calibration is None or (short and not self.calibration.short_noise_ns)
-        ceilings = (
-            compile_ceilings(self._pool, self.gpu) if calibrates else None
-        )  # what the GPU waits for first
         for _ in range(self._compilers.jobs):  # one for each: reading gemm takes 0.4 s
             self._compilers.submit(self._requests.reading, ahead=True)
         for configuration in list(self._compiling):
             self.forget(configuration)
-        if calibrates:
-            self.calibration = self._calibrated(ceilings, short=short)
+        self.calibration = self.calibration or self.known_calibration()
+        short = roof_of(kernel, problem, self.gpu).speed_of_light_ns < SHORT_NS
+        if self.calibration is None or (short and not self.calibration.short_noise_ns):
+            self.calibration = self._calibrated(short=short)
         with self.phases.phase("problem"):
             reference_ns = self._set_up()
         before = self.calibration
         if before is not None and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
             # Clocks were locked or unlocked, perhaps.
-            self.calibration = self._calibrated(None, short=short) or before
+            self.calibration = self._calibrated(short=short) or before
             self._set_up()
         if self.calibration is not None:
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
@@ -157,10 +153,10 @@ class LocalDevice(Device):
     def _ready(self) -> bool:
         return not self._released and self._submissions.pending == 0
 
-    def _calibrated(self, ceilings: Callable[[], bytes] | None, *, short: bool) -> Calibration | None:
+    def _calibrated(self, *, short: bool) -> Calibration | None:
         """Calibrate; a GPU that cannot be is tuned all the same, with the usual noise floor."""
         try:
-            return self.calibrate(ceilings, short=short)
+            return self.calibrate(short=short)
         except DeviceError as error:
             self.say(f"{error}; going on with a noise floor of {100 * DEFAULT_NOISE_FLOOR:g} %")
             return None
@@ -169,11 +165,10 @@ class LocalDevice(Device):
         """Return what was measured on this card with this driver, if it was."""
         return self._calibrations.read(self.gpu)
 
-    def calibrate(self, ceilings: Callable[[], bytes] | None = None, *, short: bool = True) -> Calibration:
+    def calibrate(self, *, short: bool = True) -> Calibration:
         """Measure ceilings and noise anew, and keep them for this card and driver; takes some seconds.
 
         Args:
-            ceilings: the result of :func:`compile_ceilings`, if that was begun.
             short: measure also what only short kernels need.
 
         Raises:
@@ -182,8 +177,7 @@ class LocalDevice(Device):
         self._released = True
         self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
         with self.phases.phase("calibration"):
-            ceilings = ceilings or compile_ceilings(self._pool, self.gpu)
-            answer = self._guard.call(Calibrate(ceilings(), short))
+            answer = self._guard.call(Calibrate(short))
         match answer:
             case Calibrated(calibration=calibration, alone=alone):
                 self.calibration = calibration

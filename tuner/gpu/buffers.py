@@ -75,12 +75,15 @@ class Helpers:
             cubin = self._compiled(render_helpers(missing), f"fill_{missing[0]}")
             self._of_dtype |= dict.fromkeys(missing, check(cu.cuModuleLoadData(cubin)))
 
-    def again(self, cubin: bytes | None = None) -> Helpers:
-        """Load the same kernels a second time, to other addresses, or others that are compiled already."""
+    def again(self) -> Helpers:
+        """Load the same kernels a second time, to other addresses."""
         other = copy.copy(self)
-        other.cubin = cubin or self.cubin
-        other.module = check(cu.cuModuleLoadData(other.cubin))
+        other.module = check(cu.cuModuleLoadData(self.cubin))
         return other
+
+    def others(self, source: str, entry: str) -> Helpers:
+        """Load the kernels of another source."""
+        return Helpers(self.context, self._arch, self._cache, source, entry)
 
     def close(self) -> None:
         """Unload them; harmless after a fault."""

@@ -24,6 +24,7 @@ from tuner.gpu.problem import ProblemSession, assemble
 from tuner.gpu.timing import Timer
 from tuner.gpu.verify import Verifier
 from tuner.kernel.batching import Batch, Limits
+from tuner.kernel.render import render_ceilings
 from tuner.runtime.launches import Buffer
 
 MEMORY_FLOATS = 1 << 27
@@ -36,6 +37,8 @@ LEAST_STRIDE = 1 << 16
 """Bytes from one call's to the next one's in a tensor: they share no page of the memory."""
 LEAST_NS = 2e3
 """What it takes, roughly: so many calls share a pair of events that these cost it a few hundredths of a microsecond."""
+CEILING = "copy_sweep"
+"""One of the kernels that measure ceilings."""
 MATRIX_ROUNDS = 320
 """Some 200 us on an H200."""
 LOADS = 8
@@ -59,7 +62,9 @@ class Calibrator:
         helpers: the tuner's own kernels.
         timer: of the measuring process.
         set_deadline: tells the guard how long the next step may take.
-        ceilings: cubin of the kernels that measure these.
+
+    Raises:
+        CompileError: the kernels that measure ceilings do not compile.
     """
 
     def __init__(
@@ -68,10 +73,9 @@ class Calibrator:
         helpers: Helpers,
         timer: Timer,
         set_deadline: Callable[[float], None],
-        ceilings: bytes,
     ) -> None:
         self._gpu, self._helpers, self._timer, self._set_deadline = gpu, helpers, timer, set_deadline
-        self._ceilings = helpers.again(ceilings)
+        self._ceilings = helpers.others(render_ceilings(gpu.cc), CEILING)
 
     def measure(self, *, short: bool = True) -> Calibration:
         """Measure everything; what only short kernels need, too, or not."""

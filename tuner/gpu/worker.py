@@ -209,8 +209,8 @@ class Worker:
         def set_deadline(seconds: float) -> None:
             self._set_deadline(max(seconds, CALIBRATION_S))
 
-        calibrator = Calibrator(self.gpu, self._helpers, self._timer, set_deadline, request.ceilings)
         try:
+            calibrator = Calibrator(self.gpu, self._helpers, self._timer, set_deadline)
             calibration = calibrator.measure(short=request.short)
             return Calibrated(calibration, alone=self._clocks.processes() <= 1)  # its own
         except (DriverFailure, ClockMismatchError, TunerError) as error:

@@ -103,6 +103,8 @@ class GPEISampler(SpaceSampler):
         self._codes: list[Codes] = []
         self._pending: dict[Location, Codes] = {}
         self._nominees: dict[Location, Codes] = {}
+        self._offered: set[Location] = set()
+        """Nominees that came from others, of which most will not be tried."""
         self._nominated: dict[Configuration, Location] = {}
         """Everything nominated: to look it up in a set of a hundred thousand takes longer."""
         self._basis: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -176,7 +178,9 @@ class GPEISampler(SpaceSampler):
     def offer(self, configurations: Sequence[Configuration]) -> list[Configuration]:
         """Nominate these, without those that are not in the space, or were proposed, added or nominated before."""
         located = dict.fromkeys(filter(None, map(self.space.locate, configurations)))
-        return [self._nominate(location) for location in located if not self._seen(location)]
+        offered = [location for location in located if not self._seen(location)]
+        self._offered.update(offered)
+        return list(map(self._nominate, offered))
 
     def _nominate(self, location: Location) -> Configuration:
         self._see(location)
@@ -204,6 +208,7 @@ class GPEISampler(SpaceSampler):
         """Forget a nomination."""
         location = self._nominated.pop(configuration)
         del self._nominees[location]
+        self._offered.discard(location)
         self._unsee(location)
 
     def _propose(self) -> Location:
@@ -212,7 +217,8 @@ class GPEISampler(SpaceSampler):
     def _best_candidates(self, count: int) -> list[Location]:
         """Return at least one and at most ``count`` locations, best first; each counts as a result for the next."""
         startup = self.settings.startup + len(self.space.variants) - 1
-        waiting = {**self._nominees, **self._pending}
+        waiting = {one: code for one, code in self._nominees.items() if one not in self._offered}
+        waiting |= self._pending
         few = len(self._objectives) + len(waiting) < startup or len(self._times) < MIN_TIMES
         if few and not self._teachers:
             self.expected_improvement = np.inf

@@ -303,11 +303,8 @@ class GaussianProcess:
 
     def _by_levels(self, pairs: Pairs, pulls: Floats) -> Floats:
         """Add up what belongs to pairs, for each two levels of each feature."""
-        counts = [
-            np.bincount(levels - start, pulls, end - start)
-            for levels, start, end in zip(pairs.levels, self._starts[:-1], self._starts[1:], strict=True)
-        ]
-        return np.concatenate(counts)
+        each = np.broadcast_to(pulls, pairs.levels.shape).ravel()
+        return np.asarray(np.bincount(pairs.levels.ravel(), each, len(self._table)))
 
     def _by_feature(self, values: Floats) -> Floats:
         return np.add.reduceat(values, self._starts[:-1])

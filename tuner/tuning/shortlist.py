@@ -63,6 +63,8 @@ class Shortlist:
         """Nominees, oldest first."""
         self._offered: set[Configuration] = set()
         """Those of them that were compiled before the search."""
+        self._compiled: dict[Configuration, Status] = {}
+        """What became of those of them that are compiled by now."""
         self._seconds: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
 
     @property
@@ -140,7 +142,7 @@ class Shortlist:
     def skip(self, configuration: Configuration) -> None:
         """Leave out a configuration that is tried without being chosen here."""
         if configuration in self._waiting:
-            self._waiting.remove(configuration)
+            self._remove(configuration)
 
     @property
     def empty(self) -> bool:
@@ -149,24 +151,25 @@ class Shortlist:
 
     def ready(self) -> bool:
         """Return whether there is a choice: enough nominees are compiled."""
-        compiled = sum(self.device.compiled(nominee) is not None for nominee in self._waiting)
-        return compiled >= min(TOGETHER, max(1, len(self._waiting)))
+        for nominee in self._waiting:
+            if nominee not in self._compiled and (compiled := self.device.compiled(nominee)) is not None:
+                self._compiled[nominee] = compiled.status
+        # What was compiled before widens the choice, and does not stand in for what is more promising.
+        new = [nominee for nominee in self._waiting if nominee not in self._offered] or self._waiting
+        return sum(nominee in self._compiled for nominee in new) >= min(TOGETHER, max(1, len(new)))
 
     def choose(self) -> Configuration:
         """Return the configuration to try next; only when :meth:`ready`.
 
         One that failed to compile goes first: it costs the GPU nothing, and teaches.
         """
-        nominees = []
-        for configuration in self._waiting:
-            if (compiled := self.device.compiled(configuration)) is not None:
-                if compiled.status is not Status.OK:
-                    self._waiting.remove(configuration)
-                    return configuration
-                nominees.append(configuration)
+        nominees = [nominee for nominee in self._waiting if nominee in self._compiled]
+        for nominee in nominees:
+            if self._compiled[nominee] is not Status.OK:
+                self._remove(nominee)
+                return nominee
         chosen, *others = (nominees[index] for index in self.sampler.choose(nominees))
-        self._waiting.remove(chosen)
-        self._offered.discard(chosen)
+        self._remove(chosen)
         if not self.exhausted:
             for configuration in others[KEPT + len(self._offered) :]:
                 self._withdraw(configuration)
@@ -178,7 +181,11 @@ class Shortlist:
             self._withdraw(configuration)
 
     def _withdraw(self, configuration: Configuration) -> None:
-        self._waiting.remove(configuration)
-        self._offered.discard(configuration)
+        self._remove(configuration)
         self.device.forget(configuration)
         self.sampler.withdraw(configuration)
+
+    def _remove(self, configuration: Configuration) -> None:
+        self._waiting.remove(configuration)
+        self._offered.discard(configuration)
+        self._compiled.pop(configuration, None)
