@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def _run(seed: str, trials: int) -> dict[str, Any]:
-    words = ["--kernel", "gemm", "--trials", str(trials), "--seed", seed, "--from-scratch"]
+    words = ["--kernel", "gemm", "--trials", str(trials), "--seed", seed]
     with tempfile.TemporaryDirectory() as folder:
         said, seconds = tune(*words, "--db", f"{folder}/run.db", "--json", "--quiet")
     (result,) = json.loads(said)

@@ -158,7 +158,7 @@ class Winners(Study):
         Raises:
             TunerError: it has no winner.
         """
-        request = Request(kernel, problem, RunOptions(trials=trials, seed=seed, from_scratch=True))
+        request = Request(kernel, problem, RunOptions(trials=trials, seed=seed))
         with tempfile.TemporaryDirectory() as folder, closing(self._open(self._jobs)) as device:
             with Database.open(Path(folder) / "run.db") as database:
                 result = tune(request, device, database, Observer())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tuner.children.compile_pool import CompilePool
-from tuner.children.cubin_cache import MAX_NOTES_BYTES, CubinCache
+from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import Cubin
 from tuner.core import paths
 from tuner.core.model import Resources
@@ -127,7 +127,7 @@ def test_what_a_killed_process_was_writing_goes_at_the_next_start(tmp_path: Path
         import sys
         from pathlib import Path
         from tests.children.test_cache import compiled
-        from tuner.children.cubin_cache import MAX_NOTES_BYTES, CubinCache
+        from tuner.children.cubin_cache import CubinCache
         cache = CubinCache(Path(sys.argv[1]))
         cache.put("0" * 64, compiled(20_000_000))
         print("ok", flush=True)
@@ -165,17 +165,3 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.undo()
     cache.put("0" * 64, compiled(100))
     assert cache.get("0" * 64) is not None
-
-
-def test_notes_are_the_newest_first_and_begin_anew_when_they_are_many(cache: CubinCache) -> None:
-    assert cache.notes("of one") == []
-    for text in ("first", "second", "first", "third"):
-        cache.note("of one", text)
-    cache.note("of another", "other")
-    assert cache.notes("of one") == ["third", "first", "second"]
-    for number in range(MAX_NOTES_BYTES // 1000 + 3):
-        cache.note("of one", f"{number:01000d}")
-    assert 0 < len(cache.notes("of one")) < 9
-    (path,) = cache.folder.rglob("of one.txt")
-    path.chmod(0o666)
-    assert cache.notes("of one") == []

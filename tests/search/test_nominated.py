@@ -55,17 +55,3 @@ def test_nominations_go_on_where_a_variant_has_no_more() -> None:
     search = make_search("gp-ei", space, 0)
     assert len(search.sampler.nominate(12)) == 12
     assert len(search.sampler.nominate(1000)) == len(space) - 12
-
-
-def test_what_is_offered_is_nominated_once_and_what_is_foreign_never() -> None:
-    space, other = single(2, 5), single(3, 4)
-    search = make_search("gp-ei", space, 1)
-    first = search.ask()
-    assert first == space.default
-    every = [one.variants[0].configuration(row) for one in (other, space) for row in range(len(one))]
-    offered = search.sampler.offer([*every, *every])
-    assert set(offered) == {one for one in every if space.contains(one)} - {first}
-    assert len(offered) == len(space) - 1
-    assert search.sampler.nominate(3) == []
-    search.sampler.withdraw(offered[2])
-    assert search.sampler.offer(every) == [offered[2]]

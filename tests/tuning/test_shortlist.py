@@ -15,15 +15,13 @@ from tests.sessions import only_run, run, sequence
 from tests.small_spaces import single
 from tuner.children.compilation import Compilation
 from tuner.core.errors import DeviceError, Interrupted
-from tuner.core.model import Configuration, Measurement, Problem, Resources, RunOptions, Status, Trial
+from tuner.core.model import Configuration, Measurement, RunOptions, Status, Trial
 from tuner.database.database import Database
-from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import summary
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.study import Search
 from tuner.tuning import loop
-from tuner.tuning.opening import OFFERED
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.shortlist import MOST, RESERVE, TOGETHER, Shortlist
@@ -43,9 +41,6 @@ class Counter:
 
     def __init__(self, compilers: int) -> None:
         self.compilers, self.begun = compilers, 0
-
-    def looked_up(self) -> list[Configuration]:
-        return []
 
     def compile(self, configuration: Configuration) -> None:
         self.begun += 1
@@ -314,40 +309,3 @@ def test_a_sampler_that_does_not_choose_is_asked_as_ever(database: Database, ker
     device = CompilingDevice()
     run(kernel, database, device, sampler="random")
     assert device.begun == []
-
-
-class CachedDevice(CompilingDevice):
-    """Has compiled some configurations before."""
-
-    before: tuple[Configuration, ...] = ()
-    asked = 0
-
-    def look_up(self, kernel: KernelSpec, problem: Problem, most: int) -> None:
-        self.asked = most
-
-    def looked_up(self) -> list[Configuration]:
-        return list(self.before[: self.asked])
-
-    def compile(self, configuration: Configuration) -> None:
-        super().compile(configuration)
-        if configuration in self.before:
-            self.under_way.remove(configuration)
-            self.ended[configuration] = Compilation(Status.OK, resources=(Resources(32),))
-
-
-@pytest.mark.parametrize("from_scratch", [False, True])
-def test_what_was_compiled_before_is_chosen_among(
-    database: Database, kernel: KernelSpec, from_scratch: bool
-) -> None:
-    """Neither all of it is tried, nor nothing else; a search from scratch does not see it."""
-    device = CachedDevice(compilers=4, answer=lambda c: smooth(c), measure_s=0.02)
-    space = SearchSpace.from_kernel(kernel, kernel.problem(), device.gpu)
-    device.before = tuple(space.variants[0].configuration(row) for row in range(0, len(space), 3))
-    result = run(kernel, database, device, trials=40, sampler="gp-ei", from_scratch=from_scratch)
-    tried = set(sequence(database, result.state.run.id))
-    known = set(device.before) - {space.default}
-    assert device.asked == (0 if from_scratch else OFFERED)
-    assert tried - known
-    assert known - tried
-    assert from_scratch or len(tried & known) > 20
-    assert (known <= set(device.begun)) is not from_scratch

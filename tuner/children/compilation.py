@@ -11,7 +11,7 @@ from tuner.children.cubin import refused_launch, require_variables
 from tuner.children.measuring import Candidate, PythonCall
 from tuner.core.errors import KernelError
 from tuner.core.messages import Channel, Message, Record
-from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, digest
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
 from tuner.kernel.occupancy import occupancy
 from tuner.runtime.launches import Launch, Plan
 
@@ -33,8 +33,6 @@ class RenderRequest(Message, frozen=True):
     """What computes the kernel in place of its variants (:mod:`tuner.kernel.candidates`); empty for these."""
     listing: bool = False
     """Whether PTX and barriers are returned, too, and no plan: for reading the code; the cache has neither."""
-    cached: bool = False
-    """Whether only the cache is asked: what is not there is an error."""
 
 
 class SourceRequest(Message, frozen=True):
@@ -57,17 +55,6 @@ class ReadRequest(Message, frozen=True):
 
 
 CompileRequest = RenderRequest | SourceRequest | ReadRequest
-
-
-def notes_of(code: str, problem: Problem, gpu: Gpu) -> str:
-    """Return under which name the cubin cache notes the compiled configurations of a kernel, whatever its sizes.
-
-    Args:
-        code: digest of the kernel's code.
-        problem: whose dtypes and options count.
-        gpu: whose architecture counts.
-    """
-    return digest([code, problem.kind, gpu.arch])
 
 
 class Compilation(Record, frozen=True):

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
 from tuner.children.compilation import (
@@ -23,7 +22,6 @@ from tuner.children.compilation import (
     ReadRequest,
     RenderRequest,
     SourceRequest,
-    notes_of,
     with_occupancy,
 )
 from tuner.children.cubin import kernels_of
@@ -62,7 +60,6 @@ from tuner.runtime.launches import Plan
 
 _STATIC_SHARED = re.compile(r"uses too much shared data \(0x(\w+) bytes, 0x(\w+) max\)")
 CHANGED = "have changed since the run began"
-NOT_CACHED = "it is not in the cache"
 MAX_CUBIN_BYTES = 64 << 20
 
 
@@ -79,7 +76,6 @@ class _Source:
     cubin: bytes = b""
     """In place of what is compiled of the text."""
     listing: bool = False
-    cached: bool = False
 
 
 class Compiler:
@@ -89,8 +85,6 @@ class Compiler:
         self.cache = cache
         self.precompiled = PrecompiledHeaders(cache.folder.parent / "precompiled") if cache else None
         self._identity = functools.lru_cache(maxsize=4)(_identity)
-        self._kept = False
-        """Whether something of the request was compiled, and is in the cache now."""
 
     def answer(self, request: CompileRequest) -> Compilation:
         """Compile what a request names; a failure comes with what was done before it."""
@@ -114,7 +108,6 @@ class Compiler:
         except TunerError as error:
             return Compilation(Status.INVALID_CONFIG, str(error))
         call = identity.kernel.variants[request.configuration.variant].call
-        self._kept = False
         compilation = (
             self._compile_all(request) if call is None else _called(call, plan, identity.kernel, request)
         )
@@ -126,9 +119,6 @@ class Compiler:
         compilation = structs.replace(compilation, implementation=implementation)
         if call is not None or compilation.status is not Status.OK:
             return compilation
-        if self.cache and self._kept and request.code and not request.candidate:
-            configuration = msgspec.json.encode(request.configuration).decode()
-            self.cache.note(notes_of(request.code, request.problem, gpu), configuration)
         return with_occupancy(compilation, plan, gpu)
 
     def _read(self, request: ReadRequest) -> Compilation:
@@ -200,9 +190,7 @@ class Compiler:
             text, entry = render_launch(kernel, launch, problem, gpu, configuration)
             located = partial(in_template, kernel, launch, problem, gpu, configuration)
             include = (launch.template.parent, *kernel.include)
-            yield _Source(
-                text, entry, options, include, located, listing=request.listing, cached=request.cached
-            )
+            yield _Source(text, entry, options, include, located, listing=request.listing)
 
     def _compile(self, source: _Source, arch: str) -> Cubin:
         """Compile a source, or take it from the cache; if the whole does not compile, what its kernel needs.
@@ -234,18 +222,13 @@ class Compiler:
         headers = headers_of(text, include, entry, options)
         own = headers_digest(text, include) if self.cache is not None else None
         if self.cache is None or own is None or source.listing:
-            if source.cached:
-                raise CompileError(NOT_CACHED)
             return self._with_headers(source, arch, headers)
         used = compile_options(arch, options, include, headers)
         key = CubinCache.key(text, entry, used, nvrtc_version(), own + headers.digest)
         compiled = self.cache.get(key)
-        if compiled is None and source.cached:
-            raise CompileError(NOT_CACHED)
         if compiled is None:
             compiled = self._with_headers(source, arch, headers)
             self.cache.put(key, compiled)
-            self._kept = True
         return compiled
 
     def _with_headers(self, source: _Source, arch: str, headers: Headers) -> Cubin:

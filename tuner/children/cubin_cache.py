@@ -25,8 +25,6 @@ from tuner.core.model import Resources, canonical_json
 MAX_CACHE_BYTES = 1 << 30
 TRIM_S = 60.0
 """Least time between two looks at all entries, at 7 us each, when compilers end: a run writes more before it ends."""
-MAX_NOTES_BYTES = 1 << 19
-"""Of one name: some 1,500 configurations. Beyond, they begin anew."""
 _NEW = ".new-"
 """Begins the name of a file that is being written."""
 
@@ -89,27 +87,6 @@ class CubinCache:
                 os.close(lock)
                 new.unlink(missing_ok=True)
 
-    def note(self, name: str, text: str) -> None:
-        """Keep a line under a name; several processes may at a time. A full disk costs the line, nothing else."""
-        if self.refusal:
-            return
-        path = self._notes(name)
-        with contextlib.suppress(OSError):
-            files.make_private(self.folder.parent, self.folder, path.parent)
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(path, flags, 0o600), "ab") as file:
-                if file.tell() > MAX_NOTES_BYTES:
-                    file.truncate(0)
-                file.write(f"{text}\n".encode())
-
-    def notes(self, name: str) -> list[str]:
-        """Return the lines that were kept under a name, the newest first, each once."""
-        try:
-            lines = [] if self.refusal else _own(self._notes(name)).decode(errors="replace").splitlines()
-        except OSError:
-            return []
-        return list(dict.fromkeys(reversed(lines)))
-
     @contextlib.contextmanager
     def alone(self, name: str, most_s: float) -> Iterator[None]:
         """Wait while another process is within this for the same name, so that one compiles and the others read.
@@ -168,9 +145,6 @@ class CubinCache:
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.cubin"
-
-    def _notes(self, name: str) -> Path:
-        return self.folder / "notes" / f"{name}.txt"
 
 
 def _own(path: Path) -> bytes:

@@ -253,18 +253,6 @@ class Device(ABC):
     def _ready(self) -> bool:
         """Return whether what was prepared last is still there, and nothing that was submitted is unanswered."""
 
-    def look_up(self, kernel: KernelSpec, problem: Problem, most: int) -> None:  # noqa: B027 - few have a cache
-        """Begin to look for configurations that were compiled before, for any sizes.
-
-        Args:
-            kernel, problem: whose.
-            most: the newest are looked for; 0 for none.
-        """
-
-    def looked_up(self) -> list[Configuration]:
-        """Return those of :meth:`look_up` that were found so far: they run this problem, and need no compiler."""
-        return []
-
     def restrict(self, space: SearchSpace) -> SearchSpace:
         """Return a space with the configurations that this device can answer for."""
         return space

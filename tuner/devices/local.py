@@ -5,17 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
 from msgspec import structs
 
-from tuner.children.compilation import Compilation, RenderRequest, notes_of
+from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import (
     Calibrate,
     Calibrated,
@@ -95,7 +92,6 @@ class LocalDevice(Device):
             self.close()
             raise
         self._compiling: dict[Configuration, Future[Compilation]] = {}  # What may be submitted later.
-        self._before: dict[Configuration, Future[Compilation]] = {}  # What the cubin cache may have of it.
         self._submissions: Submissions
         self._prepare_lock = threading.Lock()  # Between preparing a problem and measuring for the one before.
         self._fatal = ""  # Why nothing can be measured any more.
@@ -222,9 +218,7 @@ class LocalDevice(Device):
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
         submissions = self._submissions
-        compiling = self._before.pop(configuration, None)
-        if compiling is None or not _found(compiling):
-            compiling = self._compilers.submit(self._rendering(configuration), ahead=True)
+        compiling = self._compilers.submit(self._rendering(configuration), ahead=True)
         compiling.add_done_callback(lambda _: submissions.wake())
         self._compiling[configuration] = compiling
 
@@ -234,29 +228,10 @@ class LocalDevice(Device):
         """Fill the cubin cache when no compiler has anything better to do."""
         if self._pool.cache is None:
             return
-        for request in self._requests_ahead(kernel).ahead(problem, configurations):
-            self._pool.submit(request, ahead=True)
-
-    def look_up(self, kernel: KernelSpec, problem: Problem, most: int) -> None:
-        """Begin to look for configurations that were compiled before."""
-        self._before.clear()
-        if not most or self._pool.cache is None:
-            return
-        requests = self._requests_ahead(kernel)
-        for text in CubinCache(self._pool.cache).notes(notes_of(requests.code, problem, self.gpu))[:most]:
-            with suppress(msgspec.DecodeError):  # of another version
-                configuration = msgspec.json.decode(text, type=Configuration)
-                request = requests.rendering(problem=problem, configuration=configuration, cached=True)
-                self._before[configuration] = self._pool.submit(request, ahead=True)
-
-    def looked_up(self) -> list[Configuration]:
-        """Return those that were found so far."""
-        return [configuration for configuration, looking in self._before.items() if _found(looking)]
-
-    def _requests_ahead(self, kernel: KernelSpec) -> Requests:
         if self._ahead is None or self._ahead.kernel is not kernel:
             self._ahead = Requests(kernel, self.gpu, self._pool)
-        return self._ahead
+        for request in self._ahead.ahead(problem, configurations):
+            self._pool.submit(request, ahead=True)
 
     def _rendering(self, configuration: Configuration) -> RenderRequest:
         return self._requests.rendering(problem=self._submissions.problem, configuration=configuration)
@@ -417,8 +392,3 @@ class LocalDevice(Device):
         if unmet is None:
             return compilation
         return structs.replace(compilation, status=Status.INVALID_CONFIG, error=unmet)
-
-
-def _found(looking: Future[Compilation]) -> bool:
-    """Return whether the cubin cache has answered that it has a configuration."""
-    return looking.done() and looking.result().status is Status.OK

@@ -67,12 +67,12 @@ class Requests:
     def __init__(self, kernel: KernelSpec, gpu: Gpu, pool: CompilePool) -> None:
         self.kernel, self._gpu, self._pool = kernel, gpu, pool
         self._task = kernel.task or kernel
-        self.code = KernelIdentity(kernel).code
+        code = KernelIdentity(kernel).code
         self.rendering = partial(
-            RenderRequest, self._task.file, gpu=gpu, code=self.code, candidate=kernel.candidate
+            RenderRequest, self._task.file, gpu=gpu, code=code, candidate=kernel.candidate
         )
         """Makes the request to render and compile a configuration from the text that the kernel has now."""
-        self.reading = ReadRequest(self._task.file, self.code, kernel.candidate)
+        self.reading = ReadRequest(self._task.file, code, kernel.candidate)
 
     def setup(
         self,

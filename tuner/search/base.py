@@ -272,9 +272,6 @@ class Nominating(Protocol):
         Each may be chosen later, tried without having been chosen, or withdrawn.
         """
 
-    def offer(self, configurations: Sequence[Configuration]) -> list[Configuration]:
-        """Nominate these, that need no compiler, and return them; without those that cannot be proposed any more."""
-
     def choose(self, nominees: Sequence[Configuration]) -> Sequence[int]:
         """Rank nominees, the most promising first: that is tried next, as an enqueued trial.
 

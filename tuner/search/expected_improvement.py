@@ -103,8 +103,6 @@ class GPEISampler(SpaceSampler):
         self._codes: list[Codes] = []
         self._pending: dict[Location, Codes] = {}
         self._nominees: dict[Location, Codes] = {}
-        self._offered: set[Location] = set()
-        """Nominees that came from others, of which most will not be tried."""
         self._nominated: dict[Configuration, Location] = {}
         """Everything nominated: to look it up in a set of a hundred thousand takes longer."""
         self._basis: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -171,23 +169,13 @@ class GPEISampler(SpaceSampler):
         """Return the configurations of the greatest expected improvement beside those under way, best first."""
         nominated: list[Configuration] = []
         while len(nominated) < count and any(self.unseen):
-            nominated += map(self._nominate, self._best_candidates(count - len(nominated)))
+            for location in self._best_candidates(count - len(nominated)):
+                self._see(location)
+                self._nominees[location] = self._code(location)
+                nominated.append(self.configuration(location))
+                self._nominated[nominated[-1]] = location
         self._outside = self.expected_improvement if any(self.unseen) else 0.0
         return nominated
-
-    def offer(self, configurations: Sequence[Configuration]) -> list[Configuration]:
-        """Nominate these, without those that are not in the space, or were proposed, added or nominated before."""
-        located = dict.fromkeys(filter(None, map(self.space.locate, configurations)))
-        offered = [location for location in located if not self._seen(location)]
-        self._offered.update(offered)
-        return list(map(self._nominate, offered))
-
-    def _nominate(self, location: Location) -> Configuration:
-        self._see(location)
-        self._nominees[location] = self._code(location)
-        configuration = self.configuration(location)
-        self._nominated[configuration] = location
-        return configuration
 
     def choose(self, nominees: Sequence[Configuration]) -> Sequence[int]:
         """Rank nominees by their expected improvement as of the latest results."""
@@ -208,7 +196,6 @@ class GPEISampler(SpaceSampler):
         """Forget a nomination."""
         location = self._nominated.pop(configuration)
         del self._nominees[location]
-        self._offered.discard(location)
         self._unsee(location)
 
     def _propose(self) -> Location:
@@ -217,8 +204,7 @@ class GPEISampler(SpaceSampler):
     def _best_candidates(self, count: int) -> list[Location]:
         """Return at least one and at most ``count`` locations, best first; each counts as a result for the next."""
         startup = self.settings.startup + len(self.space.variants) - 1
-        waiting = {one: code for one, code in self._nominees.items() if one not in self._offered}
-        waiting |= self._pending
+        waiting = {**self._nominees, **self._pending}
         few = len(self._objectives) + len(waiting) < startup or len(self._times) < MIN_TIMES
         if few and not self._teachers:
             self.expected_improvement = np.inf

@@ -32,8 +32,6 @@ LONG_NS = 50e6
 time is over."""
 AHEAD = 2
 """Then one is compiled while another is timed."""
-OFFERED = 200
-"""Configurations compiled earlier that are offered to a search: as many as a usual run tries."""
 
 
 def open_run(request: Request, device: Device, store: Store) -> tuple[State, Search]:
@@ -63,7 +61,6 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     device.compile_ahead(kernel, problem, [space.default])
     mark = mark or store.mark()
     learns = not (device.recorded or options.from_scratch)
-    device.look_up(kernel, problem, OFFERED if learns else 0)
     known = (
         dict(store.known_winners(run, mark)) if learns else {}
     )  # also of a text of before, with other parameters

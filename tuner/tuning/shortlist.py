@@ -61,8 +61,6 @@ class Shortlist:
         self._allowed = float(device.compilers + RESERVE)
         self._waiting: list[Configuration] = []
         """Nominees, oldest first."""
-        self._offered: set[Configuration] = set()
-        """Those of them that were compiled before the search."""
         self._compiled: dict[Configuration, Status] = {}
         """What became of those of them that are compiled by now."""
         self._seconds: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
@@ -111,13 +109,11 @@ class Shortlist:
         Args:
             left: trials that are still to be begun.
         """
-        if not self.nominated:
-            self._offer()
         room = int(self._allowed) - self.nominated
         most = math.inf
         if not self.selecting or left * self.rate < 2 * self.device.compilers:
             # Only so many are tried, and some for those that take long to compile at the end.
-            most = left + 2 * TOGETHER - sum(one not in self._offered for one in self._waiting)
+            most = left + 2 * TOGETHER - len(self._waiting)
             room = min(room, most)
         if room < TOGETHER and room < most and self._waiting:
             return
@@ -130,13 +126,6 @@ class Shortlist:
         self.nominated += len(nominees)
         self._waiting += nominees
         for configuration in nominees:
-            self.device.compile(configuration)
-
-    def _offer(self) -> None:
-        """Nominate what was compiled before: the choice is larger, and compilers are not waited for."""
-        self._waiting += self.sampler.offer(self.device.looked_up())
-        self._offered.update(self._waiting)
-        for configuration in self._waiting:
             self.device.compile(configuration)
 
     def skip(self, configuration: Configuration) -> None:
@@ -154,9 +143,7 @@ class Shortlist:
         for nominee in self._waiting:
             if nominee not in self._compiled and (compiled := self.device.compiled(nominee)) is not None:
                 self._compiled[nominee] = compiled.status
-        # What was compiled before widens the choice, and does not stand in for what is more promising.
-        new = [nominee for nominee in self._waiting if nominee not in self._offered] or self._waiting
-        return sum(nominee in self._compiled for nominee in new) >= min(TOGETHER, max(1, len(new)))
+        return len(self._compiled) >= min(TOGETHER, max(1, len(self._waiting)))
 
     def choose(self) -> Configuration:
         """Return the configuration to try next; only when :meth:`ready`.
@@ -171,7 +158,7 @@ class Shortlist:
         chosen, *others = (nominees[index] for index in self.sampler.choose(nominees))
         self._remove(chosen)
         if not self.exhausted:
-            for configuration in others[KEPT + len(self._offered) :]:
+            for configuration in others[KEPT:]:
                 self._withdraw(configuration)
         return chosen
 
@@ -187,5 +174,4 @@ class Shortlist:
 
     def _remove(self, configuration: Configuration) -> None:
         self._waiting.remove(configuration)
-        self._offered.discard(configuration)
         self._compiled.pop(configuration, None)
