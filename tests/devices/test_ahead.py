@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ import pytest
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import SOURCE, scale_kernel
 from tests.sessions import plain
-from tuner.children.compilation import Compilation
+from tuner.children.compilation import Compilation, CompileRequest, ReadRequest
+from tuner.children.compile_pool import CompilePool
 from tuner.children.measuring import Measured
 from tuner.core.model import Configuration, Measurement, Status, Trial
 from tuner.devices.local import LocalDevice
@@ -57,6 +60,26 @@ def test_what_was_compiled_ahead_is_not_compiled_again(
     outcome = answer_of(local)
     assert (outcome.number, outcome.status) == (3, Status.OK)
     assert outcome.compile_s > 0
+
+
+def test_each_compiler_reads_the_kernel_before_it_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def submit(pool: CompilePool, request: CompileRequest, *, ahead: bool = False) -> Future[Compilation]:
+        asked.append(type(request))
+        return submitted(pool, request, ahead=ahead)
+
+    submitted = CompilePool.submit
+    monkeypatch.setattr(CompilePool, "submit", submit)
+    kernel = scale_kernel(tmp_path / "kernel")
+    device = LocalDevice(0, jobs=3, cache=tmp_path / "cache" / "cubins", worker="tests.faults.fake_worker")
+    with closing(device):
+        device.prepare(kernel, kernel.problem(), 1)
+        assert asked.count(ReadRequest) == 3
+        device.prepare(kernel, kernel.problem(), 1)  # as it was
+        assert asked.count(ReadRequest) == 3
 
 
 def test_what_is_submitted_while_it_is_compiled_is_answered_once(local: LocalDevice) -> None:
