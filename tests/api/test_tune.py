@@ -172,6 +172,7 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"name": "n" * 300}, ["cannot be a name", "64 at most"]),
         ({"grid": lambda n, BLOCK: np.array([n // BLOCK, 1])}, ["grid returns a", "tuple"]),
         ({"grid": lambda p: p}, ["grid returns {'n': n"]),
+        ({"grid": [lambda n, BLOCK: n // BLOCK]}, ["grid has a function in a list", "one function"]),
         ({"where": lambda p: p}, ["where returns {'n': n"]),
         ({"reference": "~no such user/own.py:f"}, ["no file ~no such user/own.py"]),
         ({"reference": "n" * 5000 + ".py:f"}, ["no file nnn"]),
@@ -182,6 +183,7 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"kernel": "n" * 5000 + ".cu"}, ["no file", "nnn.cu"]),
         ({"kernel": "n" * 5000 + ".toml"}, ["no kernel file nnn"]),
         ({"kernel": "gem"}, ["no kernel named 'gem'"]),
+        ({"kernel": "int f(){return 3;}"}, ["__global__"]),
         ({"kernel": "own.cu"}, ["no file /", "/own.cu; give"]),
     ],
 )
@@ -230,6 +232,7 @@ def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
         (lambda: tuner.Kernel("vector_add").save(None), "path is None.*save"),  # type: ignore[arg-type]
         (lambda: results.best(size={"n": 5000}), "'size'.*did you mean sizes"),  # type: ignore[call-arg]
         (lambda: results.compare(sizes=["n"]), "sizes is"),  # type: ignore[arg-type]
+        (lambda: results.query(status="goof"), "no status 'goof'.*ok"),
         (lambda: results.query(card="H200"), "'card'.*choose from.*gpu"),  # type: ignore[call-arg]
         (lambda: results.query(limit="a"), "limit is 'a'"),  # type: ignore[arg-type]
         (lambda: results.query(sort=5), "sort is 5"),  # type: ignore[arg-type]
@@ -444,3 +447,44 @@ def test_a_template_gets_the_parameters_of_its_names(tmp_path: Path) -> None:
         file = tmp_path / f"{len(entry)}.toml"
         tuner.Kernel(source, **KERNEL, entry=entry).save(file)
         assert 'entry = "stencil<{{ BLOCK }}, {{ TILE }}>"' in file.read_text()
+
+
+def test_a_result_without_a_winner_says_why(tune: Tune) -> None:
+    said = str(tune(STENCIL.replace("0.5f *", "nowhere *"), **STENCIL_CALL))
+    assert "compile_error" in said
+    assert 'identifier "nowhere" is undefined' in said
+    assert "tune trials" in said
+
+
+BRACES = """
+struct Weights { float of[1]; };
+__constant__ float bounds[2][2] = {{0.5f, 1.0f}, {2.0f, 3.0f}};
+// {% no statement %}, {{ nor a parameter }}
+extern "C" __global__ void f(const float* x, float* y, int n) {
+    Weights weights[1] = {{7}};
+    const int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) y[i] = x[i] * bounds[1][1] + weights[0].of[0];
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "file"),
+    [
+        (BRACES, "f.cu"),
+        (BRACES.replace("BLOCK", "{{ BLOCK }}").replace("{{7}}", "{{1, 7}}"), "f.cu.j2"),
+        (BRACES.replace("BLOCK", "{{ ceil_div(BLOCK, 1) }}"), "f.cu.j2"),
+        (BRACES.replace("bounds[1][1]", "{% if BLOCK > 64 %}1{% else %}2{% endif %}"), "f.cu.j2"),
+    ],
+)
+def test_two_braces_are_jinja_where_they_print_something(source: str, file: str, tmp_path: Path) -> None:
+    call: dict[str, Any] = {
+        **KERNEL,
+        "args": [X, X, len(X)],
+        "params": {"BLOCK": [64, 128]},
+        "grid": "ceil_div(n, BLOCK)",
+    }
+    kernel = tuner.Kernel(source, **{**call, "where": {"not too large": "BLOCK <= 128"}, "reference": "x"})
+    text = kernel.save(tmp_path / "f.toml").read_text()
+    assert (tmp_path / file).read_text() == source
+    assert '"not too large" = "BLOCK <= 128"' in text

@@ -114,7 +114,7 @@ def test_query_that_finds_nothing_says_so(path: Path) -> None:
         (("--size", "mm=4096"), "no size 'mm' in {}; did you mean m?"),
         (("--size", "m=1", "--size", "m=2"), "gives m twice"),
         (("--kernel", "gemm", "--kernel", "reduce"), "--kernel is given 2 times"),
-        (("--replayed", "--measured"), "--replayed/--measured is given 2 times"),
+        (("--replayed", "--measured"), "--replayed and --measured exclude each other"),
     ],
 )
 def test_query_for_what_is_nowhere_says_what_there_is(

@@ -367,3 +367,16 @@ def test_a_message_says_what_is_wrong_and_what_to_do_however_long_the_name(
     said = said_by(capsys, "query", "--status", "x" * 1_000_000, "--db", "missing.db")
     assert_refused(said, 2, "there is no status 'xxx", "choose from: ")
     assert len(said.err) < 2000
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [("", "complete"), ("tune ben", "bench"), ("tune run --sam", "--sampler")]
+)
+def test_a_shell_completes_commands_and_options(words: str, found: str) -> None:
+    ask = {"_TUNE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    environment = {**os.environ, **(ask if words else {"_TUNE_COMPLETE": "bash_source"})}
+    done = subprocess.run(
+        [sys.executable, "-m", "tuner"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert not done.stderr
+    assert found in done.stdout

@@ -101,6 +101,10 @@ def test_the_last_unfinished_run_is_found_and_resumed(path: Path) -> None:
         for name, state in (("a", "interrupted"), ("b", "failed"), ("c", "finished")):
             database.start_run(make_run(name * 32))
             database.finish_run(name * 32, state, {"n": 1})
+        step = replace(make_run("e" * 32), options=replace(make_run().options, part=True))  # of a ladder
+        database.start_run(step)
+        database.finish_run(step.id, "interrupted")
+        assert database.run(step.id) == step
         unfinished = database.latest_unfinished(PROBLEM, "cuda:0")
         assert unfinished == make_run("b" * 32)
         assert database.latest_unfinished(PROBLEM, "cuda:1") is None

@@ -27,6 +27,7 @@ from tuner.kernel.toml.file import MAX_FILE_BYTES
         ("a = true\nb = False", "write true or false"),
         ("a = \u201cb\u201d", "write plain quotes"),
         ("a = ", "not valid TOML"),
+        ("[kernel]\nfast = [\n\n", "at line 2, the end"),
         (GOOD.replace("fast = ", "block_size = "), "not valid TOML"),
         (b"\xff\xfe", "byte 0 is not UTF-8"),
         ("x = " + "[" * 5000, "nested too deeply"),

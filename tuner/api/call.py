@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -31,6 +31,14 @@ from tuner.runtime.dtypes import BITS
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer")
+_STATEMENT = re.compile(
+    r"\{%[-+]?\s*(?:block|call|extends|filter|for|from|if|import|include|macro|raw|set|with)\b"
+)
+"""Begins a statement of Jinja."""
+_PRINTED = re.compile(r"\{\{[-+]?\s*([^{},;]+|[^{};]*\([^{};]*\)[^{},;]*)\}\}")
+"""What Jinja prints. CUDA has such braces around a list, in which commas are, and rarely around one value."""
+_OF_TEMPLATES = frozenset(("cc", "sm_count", "problem", "c_type", "itemsize", "ceil_div", "round_up"))
+"""Names that a template sees beside parameters and sizes."""
 Texts = str | int | Callable[..., Any] | Sequence[str | int]
 """Numbers of a launch: text, a number, several of these, or a function of sizes and parameters."""
 
@@ -69,6 +77,20 @@ class Call:
     tolerance: float | str | None = None
     reduction: int | str | None = None
     compile_options: Sequence[str] = ()
+
+    @cached_property
+    def is_template(self) -> bool:
+        """Whether the source is a Jinja template, and not CUDA in which two braces open a list.
+
+        A template's file is called so (``.j2``), or its text has statements of Jinja, or prints a parameter.
+        """
+        if self.file is not None and self.file.suffix == ".j2":
+            return True
+        printed = {word for text in _PRINTED.findall(self.source) for word in re.findall(r"\w+", text)}
+        return bool(
+            _STATEMENT.search(self.source)
+            or printed & {*_OF_TEMPLATES, *self.params, *map(str, self.sizes or ())}
+        )
 
     def name_of(self, kernel: KernelSignature) -> str:
         """Return under which name results are kept.
@@ -167,7 +189,7 @@ def require_useful(call: Call, entry: str, others: Iterable[str | int]) -> None:
             raise UsageError(f"params has {name} = {numbers[:4]}, which is text", remedy)
     _require_settable(call, entry)
     used = set(re.findall(r"\w+", f"{call.source} {entry}"))  # also in branches not taken
-    if "{{" in call.source or "{%" in call.source or "#include" in call.source:
+    if call.is_template or "#include" in call.source:
         return
     texts = [call.grid, call.block, call.shared_memory, *others]
     for name in call.params:
@@ -189,7 +211,7 @@ def _require_settable(call: Call, entry: str) -> None:
         UsageError: it has a macro of that name without ``#ifndef``, a constant or a type.
     """
     text = call.source
-    if "{{" in text or "{%" in text:  # parameters of a template are no macros
+    if call.is_template:  # its parameters are no macros
         return
     if call.file is not None:
         text = with_own_headers(text, [call.file.resolve().parent], call.file.name)
@@ -223,7 +245,7 @@ def filled(
         UsageError: there is no such symbol, one has another type or size, or nothing fills one that the kernel uses.
     """
     declared = {one.name: one for one in source.symbols if one.constant}
-    if "{{" not in call.source and '#include "' not in call.source:  # which may declare more
+    if not call.is_template and '#include "' not in call.source:  # which may declare more
         require(given, declared, "constants names {!r}: the source has no such __constant__")
     known, (_, reached) = numbers_of(source, call.params), source.reached(entry_name(entry))
     for name, one in declared.items():

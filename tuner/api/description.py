@@ -335,6 +335,8 @@ class Reader:
             if what == "shared_memory":
                 return []
             raise UsageError(f"{what} is missing", "for example grid='ceil_div(n, BLOCK)', block='BLOCK'")
+        if not callable(given) and any(map(callable, sequence(given))):
+            raise UsageError(f"{what} has a function in a list", "give one function that returns all numbers")
         texts = self._traced(what, given) if callable(given) else [str(part) for part in sequence(given)]
         most = 1 if what == "shared_memory" else 3
         if not 1 <= len(texts) <= most:
@@ -361,13 +363,16 @@ class Reader:
         return str(self.numbers[of][1]) if of in self.numbers else name  # arrays are no part of a launch
 
     def _constraints(self) -> dict[str, str]:
+        given = self.call.where
+        if not isinstance(given, Mapping):
+            given = dict(enumerate(sequence(given)))
         conditions = {}
-        for condition in sequence(self.call.where):
+        for name, condition in given.items():
             if callable(condition):
                 (text,) = self._traced("where", condition)
             else:
                 text = self._literal(str(condition))
-            conditions[" ".join(text.split())] = text
+            conditions[name if isinstance(name, str) else " ".join(text.split())] = text
         if not self.sizes:
             self.fixed.append("it has no sizes")
         elif self.fixed:
@@ -388,8 +393,7 @@ class Reader:
         return {name: ParameterDraft(values, default.get(name)) for name, values in self.parameters.items()}
 
     def _source_file(self) -> str:
-        jinja = "{{" in self.call.source or "{%" in self.call.source
-        name = f"{self.name}.cu{'.j2' if jinja else ''}"
+        name = f"{self.name}.cu{'.j2' if self.call.is_template else ''}"
         self.files[name] = self.call.source.encode()
         if self.call.file is not None:
             folder = self.call.file.resolve().parent

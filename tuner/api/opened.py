@@ -11,8 +11,9 @@ from typing import Any, TypedDict, TypeVar, Unpack
 from tuner.api.call import in_python, require
 from tuner.api.kinds import path_of, require_kinds
 from tuner.core import paths
-from tuner.core.errors import UsageError
+from tuner.core.errors import UsageError, suggestion
 from tuner.core.limits import MOST
+from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters
 from tuner.report.tables import configuration_record, picked, trial_record, winner_record
@@ -102,6 +103,8 @@ class Results:
         if sql:
             columns, rows = self._read(lambda database: database.sql(sql))
             return [dict(zip(columns, row, strict=True)) for row in rows]
+        if status and status not in list(Status):
+            raise UsageError(f"there is no status {status!r}", suggestion(status, list(Status)))
         filters = replace(_filters(kernel, which), statuses=(status,) if status else ())
         trials = self._read(lambda database: list(database.each_trial([], filters, sort, limit)))
         return [trial_record(stored) for stored in trials]

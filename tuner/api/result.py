@@ -29,7 +29,7 @@ from tuner.formats.files import new_file
 from tuner.kernel.functions import load_function
 from tuner.kernel.spec import KernelSpec
 from tuner.report.run_plot import run_svg
-from tuner.report.summary import best_so_far, summary, why_nothing
+from tuner.report.summary import best_so_far, how_it_ended, summary, why_nothing
 from tuner.runtime.operation import Operation
 from tuner.tuning import state
 from tuner.tuning.state import State
@@ -302,7 +302,10 @@ class Result:
         return launch(self.operation, self.kernel, named(self._arguments, args, others), stream)
 
     def __str__(self) -> str:
-        return summary(self._result, self.database) if self._result else best_so_far(self._state)
+        if self._result is None:
+            return best_so_far(self._state)
+        why = how_it_ended(self._result, self.database) if self._result.finish is None else ""
+        return "\n".join(filter(None, (summary(self._result, self.database), why)))
 
     __repr__ = __str__
 

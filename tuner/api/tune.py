@@ -152,7 +152,7 @@ class Kernel:
             build = build_of(kernel if callable(kernel) else text)
             self._build = build.function
             self._described = described_build(build, Call(source="", **given))
-        elif "__global__" in text or "\n" in text or text.endswith(SOURCES):
+        elif any(mark in text for mark in ("__global__", "\n", "{ ", ") {", "){")) or text.endswith(SOURCES):
             file = named_file(text) if text.endswith(SOURCES) else None
             if file is None and text.endswith(SOURCES):
                 remedy = "give the path of a .cu, or the source itself"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import click
 
@@ -96,8 +97,15 @@ def delete(asked: DeleteArguments) -> None:
     with Database.open(asked.db, create=False) as database:
         full_id = database.run_id(asked.run_id)
         if not asked.yes:
-            click.confirm(
-                f"Delete run {full_id} ({_run_text(database, full_id)}) of {asked.db} permanently?",
-                abort=True,
-            )
+            try:
+                sure = click.confirm(
+                    f"Delete run {full_id} ({_run_text(database, full_id)}) of {asked.db} permanently?"
+                )
+            except click.Abort:
+                if sys.stdin.isatty():
+                    raise
+                click.echo()
+                raise UsageError("there is no answer", "add --yes") from None
+            if not sure:
+                raise click.Abort
         click.echo(f"deleted run {full_id} with {counted(database.delete_run(full_id), 'trial')}")

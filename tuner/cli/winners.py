@@ -164,7 +164,9 @@ def _say(summary: dict[str, Any]) -> None:
         f"wrote {counted(summary['winners'], 'winner')}{also} of {summary['kernel']} to {summary['bundle']}:"
         f" {counted(summary['cubins'], 'cubin')}, {summary['bytes'] / 1e6:.2f} MB",
         f"  tuned on {', '.join(summary['gpus'])}; other GPUs of the same compute capability run it, too",
-        f"  Python   import {name}; op = {name}.load()",
+        f"  Python   import {name}; op = {name}.load()"
+        if name.isidentifier()
+        else f"  Python   import importlib; op = importlib.import_module({name!r}).load()",
         f"  C++      find_package(kernel_tune_{summary['kernel']}), kernel_tune::Bundle::open",
         "  more     README.md in it",
     ):

@@ -316,6 +316,8 @@ class RunOptions:
     """The same problem in the dtype whose result is the true one; given with ``max_error``."""
     one_mode: bool = False
     """Whether ``--mode`` was given: then the winner is chosen by that mode alone."""
+    part: bool = False
+    """Whether this is a step of a study, which ``--resume`` does not go on with."""
     effort: str = "normal"  # of the race at the end: one of tuner.tuning.request.EFFORTS
     margin: float | None = None
     """How much faster, as a share, a winner must be for each value (:mod:`tuner.tuning.decision`); None as 0."""
@@ -335,6 +337,7 @@ class RunOptions:
             **({} if self.max_error is None else {"max_error": self.max_error}),
             **({} if self.max_error is None else {"truth": self.truth and self.truth.to_json()}),
             **({"one_mode": True} if self.one_mode else {}),
+            **({"part": True} if self.part else {}),
             **({} if self.effort == "normal" else {"effort": self.effort}),
             **({} if self.margin is None else {"margin": self.margin}),
         }

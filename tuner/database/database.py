@@ -121,7 +121,8 @@ class Database(Queries, Maintenance):
     ) -> Run | None:
         """Return the last wanted run of this problem on this device that did not finish and has no living process.
 
-        If none is wanted, it is the last of all: kernels of one name may compute different things.
+        If none is wanted, it is the last of all: kernels of one name may compute different things. Steps of studies are
+        no runs to go on with.
         """
         last = None
         columns = "id, state, owner"
@@ -131,6 +132,8 @@ class Database(Queries, Maintenance):
             ours = row["state"] == "running" and row["owner"] == owners.this_process()
             if not ours and not self._going_on(row):
                 run = self.run(row["id"])
+                if run.options.part:
+                    continue
                 if wanted(run):
                     return run
                 last = last or run

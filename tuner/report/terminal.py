@@ -61,8 +61,12 @@ class EscapingStream:
         self.below = below
         self.short = short
 
-    def write(self, text: str) -> int:
-        """Write text without characters that a terminal would obey, and a message without passwords of URLs."""
+    def write(self, text: str | bytes) -> int:
+        """Write text without characters that a terminal would obey, and a message without passwords of URLs.
+
+        Shell completion writes bytes where there is no ``buffer``.
+        """
+        text = text.decode(errors="replace") if isinstance(text, bytes) else text
         _write(self.below, printable_lines(shortened(without_passwords(text)) if self.short else text))
         return len(text)
 

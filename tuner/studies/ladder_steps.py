@@ -67,7 +67,7 @@ class StepSearch:
         request = Request(
             sweep.kernel,
             problem,
-            replace(sweep.search, variants=(step.variant,), fixed=step.parameters),
+            replace(sweep.search, variants=(step.variant,), fixed=step.parameters, part=True),
             expected_ns=expected_ns,
         )
         try:

@@ -194,8 +194,11 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except ValueError as error:  # not TOML, or a number of thousands of digits
-        place = re.search(r"line (\d+)", str(error))
-        line = text.split("\n")[int(place[1]) - 1] if place else ""
+        lines = text.split("\n")
+        said = str(error).partition("; use sys.")[0]
+        said = said.replace("at end of document", f"at line {text.rstrip().count(chr(10)) + 1}, the end")
+        place = re.search(r"line (\d+)", said)
+        line = lines[int(place[1]) - 1] if place else ""
         remedy = ""
         if re.search(r"[\u2018-\u201f]", line):
             remedy = 'write plain quotes, "'
@@ -203,9 +206,7 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
             remedy = "write true or false"
         elif re.search(r"\{\s*(#.*)?\Z|,\s*\}", line):
             remedy = "a table in { } stands on one line, without a comma behind its last entry"
-        raise KernelError(
-            f"{path}: not valid TOML: {str(error).partition('; use sys.')[0]}", remedy
-        ) from None
+        raise KernelError(f"{path}: not valid TOML: {said}", remedy) from None
 
 
 BY_NAME = ("parameters", "scratch", "constraints", "pruning")
