@@ -21,7 +21,7 @@ from tests.faults.kernels import (
     write_kernel,
     write_synthetic_recording,
 )
-from tuner.core.errors import RecordingError, SpaceError, TunerError, UsageError
+from tuner.core.errors import DeviceError, RecordingError, SpaceError, TunerError, UsageError
 from tuner.core.model import Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.choose import open_device
@@ -130,7 +130,7 @@ def test_more_values_are_left_out(path: Path, kernel: KernelSpec) -> None:
 @pytest.mark.parametrize(
     ("source", "status"),
     [
-        (SOURCE.replace("2.0f", "3.0f"), Status.INVALID_CONFIG),
+        (SOURCE.replace("2.0f", "{{ 2 if items == 1 else 3 }}.0f"), Status.INVALID_CONFIG),
         ("{{ unknown }}", Status.COMPILE_ERROR),
         ("// " + "a comment\n" + SOURCE, Status.OK),
     ],
@@ -139,10 +139,18 @@ def test_changed_kernel(path: Path, kernel: KernelSpec, source: str, status: Sta
     (kernel.file.parent / "scale.cu.j2").write_text(source)
     device = ReplayDevice(path)
     device.prepare(kernel, kernel.problem(), 0)
-    device.submit(0, configuration())
+    device.submit(0, configuration(items=2))
     (outcome,) = device.collect(0)
     assert outcome.status is status
     assert bool(outcome.error) == (status is not Status.OK)
+
+
+def test_a_kernel_that_has_changed_altogether_is_refused(path: Path, kernel: KernelSpec) -> None:
+    (kernel.file.parent / "scale.cu.j2").write_text(SOURCE.replace("2.0f", "3.0f"))
+    with pytest.raises(
+        DeviceError, match="scale has changed since replay:scale-x was recorded; run it on a GPU"
+    ):
+        ReplayDevice(path).prepare(kernel, kernel.problem(), 0)
 
 
 def test_what_is_not_recorded(path: Path, kernel: KernelSpec, tmp_path: Path) -> None:

@@ -132,7 +132,8 @@ def test_a_space_is_named_after_what_it_says(tmp_path: Path, said: dict[str, Any
         (0, 1.0, None),
         (-5, 1.0, None),
         (True, 1e6, None),
-        ("5", 1.0, None),
+        ("5", 1.0, 5.0),
+        ("5 ms", 1.0, None),
         (None, 1.0, None),
     ],
 )
@@ -245,9 +246,12 @@ def test_a_parameter_that_some_configurations_lack_has_a_value_for_that_once() -
     [
         ([512, 256], {"x": 512, "y": 256}),
         (7, {"x": 7}),
-        ([1, 2, 3, 4], {"x": 1, "y": 2, "z": 3}),
+        ([1, 2, 3, 4], {"x": 1, "y": 2, "z": 3, "size_4": 4}),
         ([2**63 - 1], {"x": 2**63 - 1}),
-        *(([wrong], {}) for wrong in (0, -1, True, 2**63, 1.5, "8")),
+        ([64.0, "32"], {"x": 64, "y": 32}),
+        ("1024, 512", {"x": 1024, "y": 512}),
+        *(([wrong], {}) for wrong in (0, -1, True, 2**63, 1.5, "8 rows", None)),
+        ({"x": 8}, {}),
         (None, {}),
     ],
 )
@@ -255,7 +259,10 @@ def test_the_sizes_of_a_cache_are_whole_numbers(
     tmp_path: Path, written: object, sizes: dict[str, int]
 ) -> None:
     (tmp_path / "a.json").write_text(json.dumps(cache(problem_size=written)))
-    assert read_results(tmp_path / "a.json").sizes == sizes
+    found = read_results(tmp_path / "a.json")
+    assert found.sizes == sizes
+    said = "a.json: its problem_size is no list of whole numbers; give the sizes by --size"
+    assert (said in found.notes) == (not sizes and written is not None)
 
 
 def test_what_a_result_took_is_the_sum_of_its_parts(tmp_path: Path) -> None:

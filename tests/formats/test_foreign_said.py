@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import itertools
 import json
+import lzma
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -206,6 +209,15 @@ def test_an_impossible_time_is_a_failure_and_said(tmp_path: Path, kind: str) -> 
     )
 
 
+@pytest.mark.parametrize("kind", ["cache", "t4"])
+def test_a_time_that_is_text_is_a_number_or_said(tmp_path: Path, kind: str) -> None:
+    times = ("15.26", " 2e1", "1,5", "NaN", "-3", "1.5 ms", "CompilationFailed")
+    data = cache(times) if kind == "cache" else t4([t4_result(i, time) for i, time in enumerate(times)])
+    found, note = read(tmp_path / "a.json", data)
+    assert [time for time in found.values() if time is not None] == [15.26e6, 20e6]
+    assert "without a possible time: 4 (1,5, NaN, -3)" in note
+
+
 def test_an_impossible_rate_is_a_failure_and_said(tmp_path: Path) -> None:
     rates = (0, -3.0, float("nan"), float("inf"), 1e300, None, 2.0, 3e15)
     data = cache((1.0,) * len(rates), objective="FLOP/s")
@@ -302,3 +314,12 @@ def test_a_gzip_file_of_many_members_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(cache()).encode()) + b"something")
     with pytest.raises(RecordingError, match="cannot be decompressed"):
         read_results(tmp_path / "a.json.gz")
+
+
+@pytest.mark.parametrize(("pack", "name"), [(bz2.compress, "bzip2"), (lzma.compress, "xz")])
+def test_what_another_program_has_packed_is_said(
+    tmp_path: Path, pack: Callable[[bytes], bytes], name: str
+) -> None:
+    (tmp_path / "a.json").write_bytes(pack(json.dumps(cache()).encode()))
+    with pytest.raises(RecordingError, match=f"packed by {name}; unpack it first"):
+        read_results(tmp_path / "a.json")

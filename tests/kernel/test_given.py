@@ -185,6 +185,12 @@ def test_a_function_that_gives_no_such_array_is_named_with_its_line(
     assert "\n" not in str(caught.value)
 
 
+def headed(shape: str) -> bytes:
+    """Return a file of an array whose header says this shape."""
+    text = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode() + bytes(24)
+
+
 @pytest.mark.parametrize(
     ("array", "said"),
     [
@@ -196,6 +202,10 @@ def test_a_function_that_gives_no_such_array_is_named_with_its_line(
         (np.full(6, "a"), "has <U1"),
         (np.full(6, None), "a.npy is no array: .*Python objects"),
         (b"junk", "a.npy is no array"),
+        *(
+            (headed(text), "a.npy is no array: [^<]*; save")
+            for text in ("(-6,)", "(10**30,)", "(True,)", f"({10**30},)", f"({2**62}, 4)", "print()")
+        ),
         (b"", "a.npy is no array"),
     ],
 )

@@ -80,6 +80,26 @@ def test_what_an_argument_passes_is_no_macro(tmp_path: Path) -> None:
     assert compiled(kernel)
 
 
+@pytest.mark.parametrize("value", ["fast", "fast * 1"])
+def test_what_an_argument_passes_as_another_dtype_is_no_macro(tmp_path: Path, value: str) -> None:
+    source = TEMPLATE.replace("template <int BM, bool FAST> ", "").replace("FAST", "fast")
+    source = source.replace("int n)", "int n, bool fast)")
+    passed = f'"y", "count", {{ value = "{value}", dtype = "bool" }}'
+    assert compiled(kernel_of(tmp_path, source, "twice", FILE.replace('"y", "count"', passed)))
+
+
+def test_a_text_is_what_the_entry_prints_of_it(tmp_path: Path) -> None:
+    source = TEMPLATE.replace("<int BM", "<typename KIND, int BM").replace("float*", "KIND*")
+    file = FILE.replace("fast = {", 'KIND = { values = ["float"] }\nfast = {')
+    kernel = kernel_of(tmp_path, source, "twice<{{ KIND }}, {{ BM }}, {{ fast }}>", file)
+    given = Configuration("main", (("BM", 64), ("SCALE", 2), ("KIND", "float"), ("fast", True)))
+    ((rendered, entry),) = render(kernel, kernel.problem(), ARCHITECTURES[90], given)
+    assert entry == "twice<float, 64, true>" and "#define KIND" not in rendered
+    kernel = kernel_of(tmp_path, source, "twice<KIND, {{ BM }}, {{ fast }}>", file)
+    ((rendered, _),) = render(kernel, kernel.problem(), ARCHITECTURES[90], given)
+    assert "#define KIND float" in rendered
+
+
 def test_sizes_that_nothing_defines_are_macros(tmp_path: Path) -> None:
     source = TEMPLATE.replace(", int n", "").replace("< n", "< count")
     file = FILE.replace('["x", "y", "count"]', '["x", "y"]')

@@ -14,7 +14,7 @@ from tuner.children.compilation import Compilation
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
-from tuner.core.errors import KernelError, NotRecordedError, RecordingError
+from tuner.core.errors import DeviceError, KernelError, NotRecordedError, RecordingError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Value, Verification
 from tuner.devices.base import Device, Incumbent, RaceRequest, no_incumbent, say_nothing
 from tuner.devices.submissions import measured, trial_of
@@ -118,10 +118,30 @@ class ReplayDevice(Device):
             if recorded.problem == problem:
                 self._kernel, self._recorded = kernel, recorded
                 self._rows = {_key(configuration): row for configuration, row in recorded.rows.items()}
+                self._refuse_changed()
                 return
         nearest = self.nearest(problem)
         options = "none" if nearest is None else as_options(kernel, problem, nearest)
         raise NotRecordedError(self.name, str(problem), options, self._how_many(kernel))
+
+    def _refuse_changed(self) -> None:
+        """Refuse a kernel of which no variant is as it was recorded: every trial would say so.
+
+        Raises:
+            DeviceError: it has changed.
+        """
+        firsts = {one.variant: (one, row) for one, row in reversed([*self._recorded.rows.items()])}
+        for one, row in firsts.values():
+            if not row.source:  # of another tool
+                return
+            try:
+                rendered = render(self._kernel, self._recorded.problem, self.gpu, one)
+            except (KernelError, MemoryError):  # a trial says it
+                return
+            if self._is_of(row, one.variant, tuple(source for source, _ in rendered)):
+                return
+        remedy = "run it on a GPU, which measures what it is now"
+        raise DeviceError(f"{self._kernel.name} has changed since {self.name} was recorded", remedy)
 
     def _how_many(self, kernel: KernelSpec) -> str:
         """Return how many problems were recorded, with the command that lists them if there is one."""
@@ -181,9 +201,12 @@ class ReplayDevice(Device):
             )
         self._trials.append(trial)
 
+    def _is_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> bool:
+        return self.recording.row_digest(self._identity, variant, sources) == row.source
+
     def _recorded_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> Measurement:
         """Return what was recorded of sources, or that others were recorded."""
-        if self.recording.row_digest(self._identity, variant, sources) == row.source:
+        if self._is_of(row, variant, sources):
             return _measurement(row)
         return Measurement(Status.INVALID_CONFIG, error="the kernel has changed since this was recorded")
 

@@ -5,6 +5,7 @@ Kernel Tuner's simulation mode can search what is written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -201,14 +202,28 @@ def read_cache(file: JsonResults) -> ForeignRecording:
         checked_key(path, values)
     gpu, kernel = str(head.get("device_name") or ""), str(head.get("kernel_name") or stem(path))
     sizes = _sizes(head.get("problem_size"))
-    return ForeignRecording(stem(path), parameters, rows, CACHE, kernel, gpu, sizes, {}, objective, notes)
+    if sizes is None:
+        notes = [
+            *notes,
+            f"{path.name}: its problem_size is no list of whole numbers; give the sizes by --size",
+        ]
+    return ForeignRecording(
+        stem(path), parameters, rows, CACHE, kernel, gpu, sizes or {}, {}, objective, notes
+    )
 
 
-def _sizes(problem_size: object) -> dict[str, int]:
-    sizes = problem_size if isinstance(problem_size, list) else [problem_size]
-    if not all(isinstance(size, int) and not isinstance(size, bool) and 0 < size < 2**63 for size in sizes):
+def _sizes(problem_size: object) -> dict[str, int] | None:
+    """Return sizes by name: numbers, or texts of them, of a list or with commas between; None for anything else."""
+    if problem_size is None:
         return {}
-    return dict(zip(AXES, sizes, strict=False))
+    sizes = problem_size.split(",") if isinstance(problem_size, str) else problem_size
+    texts = [str(size).strip() for size in (sizes if isinstance(sizes, list) else [sizes])]
+    if not all(re.fullmatch(r"[1-9]\d{0,18}(\.0*)?", text) for text in texts):
+        return None
+    numbers = [int(text.partition(".")[0]) for text in texts]
+    if max(numbers) >= 2**63:
+        return None
+    return {AXES[at] if at < len(AXES) else f"size_{at + 1}": number for at, number in enumerate(numbers)}
 
 
 def cache_of(results: Results) -> Iterator[str]:

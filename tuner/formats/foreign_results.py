@@ -55,6 +55,11 @@ def _unit_ns(name: str) -> float | None:
     return UNITS_NS[_PREFIXES[prefix]] if seconds_of and prefix in _PREFIXES else None
 
 
+MOST_DIGITS = 40
+"""Of a time that is text: a longer one is no time."""
+_LIKE_A_NUMBER = re.compile(r"\s*[-+]?(\d|\.\d|nan\b|inf)", re.IGNORECASE)
+
+
 def time_ns_of(value: object, unit: float) -> float | None:
     """Return a time in nanoseconds; None for anything but a positive number that can be one.
 
@@ -62,6 +67,8 @@ def time_ns_of(value: object, unit: float) -> float | None:
         value: as it was read.
         unit: in nanoseconds.
     """
+    if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d*)?([eE][-+]?\d+)?\s*", value[:MOST_DIGITS]):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < NO_TIME_NS:
         return None
     return float(value) * unit if LEAST_NS <= value * unit < NO_TIME_NS else None
@@ -200,7 +207,7 @@ class Gathering:
         of_rate_ns = None if self._objective == "time" else rate_as_ns(rate)
         if time_ns is None or (self._objective != "time" and of_rate_ns is None):
             lacking, value = ("time", time[0]) if time_ns is None else (self._objective, rate)
-            if word == "correct" and not isinstance(value, str):
+            if word == "correct" and (not isinstance(value, str) or _LIKE_A_NUMBER.match(value)):
                 self._impossible.append(value)
             status = STATUSES.get(str(word)) or failure_named(time[0])
             reason = f"no {lacking}" if word == "correct" else word

@@ -8,9 +8,11 @@ from others; of ``{ uniform = [a, b] }`` none leaves the range.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -149,6 +151,19 @@ def _integers(tensor: Buffer, rng: np.random.Generator, content: Content, number
         numbers = -1 - np.abs(numbers)
     numbers = numbers if lowest else np.abs(numbers)
     return numbers % 2 if dtype.kind == "bool" else numbers
+
+
+def stored_array(file: Path) -> Array:
+    """Return the array of a ``.npy`` file, which is read as it is used.
+
+    Raises:
+        OSError, ValueError: it is none: its header may say anything.
+    """
+    try:
+        with np.errstate(over="ignore"):  # of the number of its elements
+            return np.lib.format.open_memmap(file, mode="r")
+    except (OverflowError, TypeError, ValueError) as error:
+        raise ValueError(re.sub(r"<\S+ object at 0x\w+>", "no plain value", str(error))) from None
 
 
 def rounded(numbers: Array, dtype: str) -> Array:

@@ -24,6 +24,7 @@ from tuner.kernel.contents import (
     is_given,
     is_integer,
     rounded,
+    stored_array,
 )
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.python_reference import ArrayFunction, limited, read_only
@@ -86,7 +87,7 @@ def _require_fitting(tensor: Buffer, file: Path) -> None:
 @functools.lru_cache(maxsize=64)
 def _header(file: Path, changed_ns: int, size: int) -> tuple[tuple[int, ...], np.dtype[np.generic]]:  # noqa: ARG001
     """Return shape and dtype of a file's array; when it was changed and its length are parts of the key."""
-    array = np.lib.format.open_memmap(file, mode="r")
+    array = stored_array(file)
     return array.shape, array.dtype
 
 
@@ -160,9 +161,7 @@ class Given:
                 given[name] = drawn(tensor, np.random.default_rng(0))
                 continue
             array = (
-                self._called(tensor, {**known, **given})
-                if name in self._calls
-                else np.lib.format.open_memmap(tensor.file, mode="r")  # type: ignore[arg-type]  # its other init
+                self._called(tensor, {**known, **given}) if name in self._calls else stored_array(tensor.file)  # type: ignore[arg-type]  # its other init
             )
             if array.dtype == BFLOAT16_BITS:
                 array = from_bfloat16(array.view(np.uint16))

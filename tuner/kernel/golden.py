@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.core.errors import KernelError
+from tuner.kernel.contents import stored_array
 from tuner.kernel.reference import Expected, SettledReference, Tolerance, as_output, in_full
 from tuner.runtime.launches import Buffer
 
@@ -31,7 +32,7 @@ def from_files(files: Mapping[str, Path], outputs: Mapping[str, Buffer]) -> dict
     expected = {}
     for output, file in files.items():
         try:
-            value = np.load(file, allow_pickle=False)
+            value = stored_array(file)
             magnitude = np.abs(value if value.dtype.kind == "c" else value.astype(np.float64))
         except (OSError, ValueError) as error:
             raise KernelError(f"golden file {file}: {error}") from None

@@ -194,14 +194,17 @@ def _with_defines(
     """
     lines, sizes = [], size_macros(kernel, launch.template)
     text = _without_defines(kernel, launch.template, sizes)
-    passed = {argument.name for argument in launch.arguments} | set(re.findall(r"\w+", launch.entry))
+    given = [f"{argument.name} {argument.value}" for argument in launch.arguments]
+    passed = set(re.findall(r"\w+", " ".join([*given, launch.entry])))
+    # What the entry prints has its value there; a text beside that is a macro.
+    outside = re.sub(r"\{\{.*?\}\}", "", launch.entry)
     declared = declared_by(text, entry, (launch.template.parent, *kernel.include)) & passed
     for name, value in (*problem.options.items(), *configuration.parameters):
         if name in kernel.elements:
             arguments = kernel.elements[name]
             lines.append(cuda_macro(name, str(value), arguments))
             lines += [f"#define {name}_uses_{item} {uses(value, item)}" for item in arguments]
-        elif name not in declared or isinstance(value, str):
+        elif name not in declared or (isinstance(value, str) and re.search(rf"\b{name}\b", outside)):
             lines.append(f"#define {name} {_literal(value)}")
     lines += [f"#define {role}_type {CUDA_HEADER_TYPES[dtype]}" for role, dtype in problem.dtypes.items()]
     if any("__host__" in one for one in plain_texts(kernel, launch.template)):
@@ -272,10 +275,10 @@ def number_defines(names: Sequence[str]) -> re.Pattern[str]:
     Args:
         names: that it may have, as regular expressions.
     """
-    number = r"[(\d][\d()*+<uUlL \t-]*"
+    number = r"[(\d](?:(?<=\d)[\w'.]+|[\d()*+< \t-])*"
     return re.compile(
-        r"^(?:[ \t]*#[ \t]*define[ \t]+|(?=[\w \t]*\bconst(?:expr)?\b)(?:\w+[ \t]+)+)"
-        rf"({'|'.join(names)})(?:[ \t]+|[ \t]*=[ \t]*)({number})(?=;|//|/\*|\r?$)",
+        r"^(?:[ \t]*#[ \t]*define[ \t]+|(?=[\w: \t]*\bconst(?:expr)?\b)(?:[\w:]+[ \t]+)+)"
+        rf"({'|'.join(names)})(?:[ \t]+|[ \t]*[={{][ \t]*)({number})\}}?(?=[ \t]*(?:;|//|/\*|\r?$))",
         re.MULTILINE,
     )
 

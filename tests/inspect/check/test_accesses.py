@@ -237,3 +237,26 @@ def test_a_variable_that_lives_on_is_as_it_was_or_is_state(child: CpuChild, tmp_
     assert said(child, tmp_path, code, state) == "; "
     back = code.replace(counts, f"{counts}    if (t == 0) of::count = 0;\n")
     assert said(child, tmp_path, back) == "; "
+
+
+@pytest.mark.parametrize(
+    ("declared", "counts"),
+    [
+        ("__device__ int __align__(16) count = 0;", "atomicAdd(&count, 1);"),
+        ("__device__ int alignas(16) count;", "atomicAdd(&count, 1);"),
+        ("__device__ int count{0};", "atomicAdd(&count, 1);"),
+        ("", "static int count; atomicAdd(&count, 1);"),
+        ("", "static __device__ int count; atomicAdd(&count, 1);"),
+        ("__device__ void next() { static int count; atomicAdd(&count, 1); }", "next();"),
+    ],
+)
+def test_a_variable_lives_on_however_it_is_declared(
+    child: CpuChild, tmp_path: Path, declared: str, counts: str
+) -> None:
+    code = f"{declared}\n{CODE.replace(DECLARED, DECLARED + counts)}"
+    assert "it changes count, a variable that lives from launch to launch" in said(child, tmp_path, code)
+
+
+def test_a_static_variable_that_stays_is_none_that_lives_on(child: CpuChild, tmp_path: Path) -> None:
+    table = f"{DECLARED}    static const int none[2] = {{0, 0}};\n    n += none[0];\n"
+    assert said(child, tmp_path, CODE.replace(DECLARED, table)) == "; "

@@ -120,3 +120,30 @@ def test_a_size_that_the_source_fixes_is_free_under_its_name(
     said = said_by(capsys, "check", str(path), *ALONE)
     assert said.code == 0 and "shifted.cu: the problem's LENGTH takes the place of its own number" in said.err
     assert "1 run on the CPU at " in said.err
+
+
+@pytest.mark.parametrize(
+    ("declared", "fixed"),
+    [
+        ("constexpr std::size_t n = 40;", False),
+        ("const unsigned n = 0x28u;", False),
+        ("constexpr long long n = 4'0;", False),
+        ("constexpr int n{40};", False),
+        ("enum { n = 40 };", True),
+        ("constexpr int other = 3, n = 40;", True),
+        ("namespace of { constexpr int n = 40; } using namespace of;", True),
+        ("#define n (TEN * 4)\n#define TEN 10", True),
+        ("__constant__ int n = 40;", True),
+        ("__device__ int f() { const int n = 40; return n; }", False),
+    ],
+)
+def test_a_number_of_the_sources_own_makes_room_or_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], declared: str, fixed: bool
+) -> None:
+    path = Path(kernel(tmp_path, "n > 0"))
+    (tmp_path / "shifted.cu").write_text(f"{declared}\n{CODE.replace(', int n', '').replace('@BUT@', '> i')}")
+    path.write_text(path.read_text().replace('"y", "n"', '"y"'))
+    told = said_by(capsys, "check", str(path), *ALONE, "--no-cpu")
+    assert ("shifted.cu: n is what it says there, whatever the problem is" in told.err) == fixed
+    replaced = "shifted.cu: the problem's n takes the place of its own number"
+    assert (replaced in told.err) == (not fixed and "return n" not in declared)

@@ -33,6 +33,7 @@ from tuner.inspect.check.subjects import (
 )
 from tuner.inspect.check.uses import check_uses
 from tuner.kernel.batching import footprint
+from tuner.kernel.contents import stored_array
 from tuner.kernel.given import GivenError
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
 from tuner.kernel.reference import ROUNDED, expected_dtype, settle_reference
@@ -285,7 +286,7 @@ def _check_golden(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
     for name, file in kernel.reference.golden.items():
         key = ("reference", "golden", name)
         try:
-            golden = np.load(file, mmap_mode="r", allow_pickle=False)
+            golden = stored_array(file)
         except (OSError, ValueError) as error:
             report.add(key, f"golden file {file}: {error}", "save it with numpy.save")
             continue

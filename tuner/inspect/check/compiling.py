@@ -249,9 +249,10 @@ def _reads(source: str, entry: str, variable: Variable) -> bool:
 def _writes(items: Iterable[Item], name: str) -> bool:
     """Return whether code may write to a variable: by an assignment, or where its address is taken or handed on."""
     text = " ".join(code(one.node) for one in items)
-    element = r"(?: ?\[[^;]*?\]| ?\. ?\w+)*"
+    space = r"(?:\( ?)*(?:(?:\w+ ?)?:: ?)*"  # and brackets, before the name
+    element = r"(?: ?<[^;]*?>)?(?: ?\[[^;]*?\]| ?\. ?\w+)*"
     assigned = rf"\b{name}\b{element} ?(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
-    return bool(re.search(rf"{assigned}|(?:&|\+\+|--) ?{name}\b|[(,=] ?{name} ?[,);+]", text))
+    return bool(re.search(rf"{assigned}|(?:&|\+\+|--) ?{space}{name}\b|[(,=] ?{space}{name} ?[,);+]", text))
 
 
 def _reference_tasks(kernel: KernelSpec, checks: Checks) -> list[_Task]:

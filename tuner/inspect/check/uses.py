@@ -12,13 +12,16 @@ from tuner.inspect.check.findings import Report
 from tuner.inspect.emulator.source import code_of
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.options import written_options
-from tuner.kernel.render import CUDA_HEADER_TYPES, replaced_defines
+from tuner.kernel.render import CUDA_HEADER_TYPES, plain_texts, replaced_defines, size_macros
 from tuner.kernel.source.preprocessor import preprocessed
 from tuner.kernel.spec import KernelSpec
+from tuner.kernel.templates import FAILURES
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.runtime.launches import OUTPUTS
 
 _INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']+)[\"'])?")
+_OPENED = re.compile(r'(?:\bnamespace\b[^{};]*|\bextern\s*"C"\s*|\benum\b[^{};]*)\{')
+"""Brackets in which names are not those of a function."""
 _TEMPLATE_COMMENT = re.compile(r"{#.*?#}|^\s*//[^\n]*", re.DOTALL | re.MULTILINE)
 
 
@@ -33,6 +36,11 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
             if names := replaced_defines(kernel, template):
                 sizes = ", ".join(names)
                 report.note(f"{template.name}: the problem's {sizes} takes the place of its own number")
+            for name in _fixed_sizes(kernel, template):
+                remedy = f"leave it out, or write #ifndef {name} and #define {name}"
+                report.note(
+                    f"{template.name}: {name} is what it says there, whatever the problem is; {remedy}"
+                )
             _check_defines(kernel, variant, template, report)
     for tensor in kernel.tensors.values():
         if tensor.role not in OUTPUTS and tensor.name not in read:
@@ -45,6 +53,30 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
     used |= {word for file in functions if file for word in re.findall(r"\w+", read_source(file))}
     for name in kernel.scalars.keys() - read - used - words if words is not None else ():
         report.add(("scalars", name), f"scalar {name} is used nowhere", "pass it, or leave it out")
+
+
+def _fixed_sizes(kernel: KernelSpec, template: Path) -> list[str]:
+    """Return the sizes to which a plain source gives numbers of its own that stay: no problem reaches the code.
+
+    Raises:
+        KernelError: a text is too large.
+    """
+    try:
+        texts, macros = plain_texts(kernel, template), size_macros(kernel, template)
+    except FAILURES:  # rendering says it
+        return []
+    fixed = []
+    for name in kernel.sizes.keys() - {*macros}:
+        constant = (
+            rf"\b(?:const|constexpr|__constant__)\b[^;(){{}}]*\b{name}\s*[={{]|\benum\b[^;()]*\b{name}\s*="
+        )
+        found = re.compile(rf"^[ \t]*#[ \t]*define[ \t]+{name}\b(?!\()|{constant}", re.MULTILINE)
+        for text in map(code_of, texts):
+            before = [_OPENED.sub("", text[: match.start()]) for match in found.finditer(text)]
+            if any(one.count("{") <= one.count("}") for one in before):  # of the file, and no function's
+                fixed.append(name)
+                break
+    return sorted(fixed)
 
 
 def _check_variant(kernel: KernelSpec, variant: VariantSpec, given: set[str], report: Report) -> None:

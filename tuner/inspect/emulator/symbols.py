@@ -44,7 +44,9 @@ class Symbols:
         return {
             source_name(name): (int(start, 16) - body, int(size, 16))
             for name, start, kind, of, size, *_ in rows
-            if of == "OBJECT" and kind in "bBdD" and size and not name.startswith("_ZZ")
+            if of == "OBJECT"
+            and kind in "bBdD"
+            and size  # shared variables are none: each thread of the CPU has its own
         }
 
     def lines(self, offsets: Sequence[int]) -> list[str]:
@@ -80,7 +82,9 @@ class Lasting:
     """
 
     def __init__(self, library: ctypes.CDLL, symbols: Symbols, source: str, filled: Collection[str]) -> None:
-        may_be = re.search(r"__(?:device|managed)__[^(){}]*[;=]", source)
+        may_be = re.search(
+            r"\bstatic\b|__(?:device|managed)__(?:[^(){}]|(?:__align__|alignas) ?\([^()]*\))*[;={]", source
+        )
         words = {*re.findall(r"\w+", source if may_be else "")}
         words -= {name.rpartition("::")[2] for name in map(source_name, filled)}
         body = ctypes.cast(library.body, ctypes.c_void_p).value or 0

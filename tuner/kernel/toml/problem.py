@@ -240,7 +240,8 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
         function = named_function(table, "init", init, folder)
         return "file", (), (function.file, function.name)
     with contextlib.suppress(ValueError):
-        table.fail(f"init = {init!r} is text", f"write init = {float(init)}")
+        if not math.isnan(value := float(init)):
+            table.fail(f"init = {init!r} is text", f"write init = {value}")
     if init not in (*INITS, "whole"):
         table.fail(f"init = {init!r}", _ways(init))
     return init, (), ()
