@@ -370,7 +370,15 @@ def test_a_message_says_what_is_wrong_and_what_to_do_however_long_the_name(
 
 
 @pytest.mark.parametrize(
-    ("words", "found"), [("", "complete"), ("tune ben", "bench"), ("tune run --sam", "--sampler")]
+    ("words", "found"),
+    [
+        ("", "complete"),
+        ("tune ben", "bench"),
+        ("tune gem", "plain,gemm"),
+        ("tune show soft", "plain,softmax"),
+        ("tune gemm --sam", "--sampler"),
+        ("tune run --sam", "--sampler"),
+    ],
 )
 def test_a_shell_completes_commands_and_options(words: str, found: str) -> None:
     ask = {"_TUNE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}

@@ -363,15 +363,11 @@ class Reader:
         return str(self.numbers[of][1]) if of in self.numbers else name  # arrays are no part of a launch
 
     def _constraints(self) -> dict[str, str]:
-        given = self.call.where
-        if not isinstance(given, Mapping):
-            given = dict(enumerate(sequence(given)))
-        conditions = {}
+        where, conditions = self.call.where, {}
+        given = where if isinstance(where, Mapping) else dict(enumerate(sequence(where)))
         for name, condition in given.items():
-            if callable(condition):
-                (text,) = self._traced("where", condition)
-            else:
-                text = self._literal(str(condition))
+            traced = self._traced("where", condition) if callable(condition) else None
+            (text,) = traced or [self._literal(str(condition))]
             conditions[name if isinstance(name, str) else " ".join(text.split())] = text
         if not self.sizes:
             self.fixed.append("it has no sizes")

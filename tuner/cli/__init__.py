@@ -16,9 +16,10 @@ from types import FrameType
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from tuner.cli.loader import all_help, help_all
-from tuner.core import paths, signals
+from tuner.cli.loader import all_help, help_all, kernel_names, kernels_like
+from tuner.core import signals
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.version import __version__
 from tuner.report.layout import message_lines
@@ -113,8 +114,7 @@ class _LazyGroup(click.Group):
         if word in FORMER:
             args = [*FORMER[word].split(), *args[1:]]
         elif word not in COMMANDS:
-            stems = (path.stem for path in paths.search_spaces().glob("*.toml"))
-            kernels = [stem for stem in stems if "." not in stem]
+            kernels = kernel_names()
             if not (word in kernels or word.endswith((".toml", ".cu")) or "/" in word):
                 close = difflib.get_close_matches(word, [*COMMANDS, *FORMER, *kernels], n=1)
                 if Path(f"{word}.toml").is_file():
@@ -123,6 +123,10 @@ class _LazyGroup(click.Group):
                 raise UsageError(f"{word!r} is neither a command nor a kernel", f"{guess}see tune --help")
             args = ["run", *args]
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        kernels = kernels_like(ctx, None, incomplete) if incomplete else []
+        return [*super().shell_complete(ctx, incomplete), *kernels]
 
     def make_context(self, *given: Any, **named: Any) -> click.Context:
         with _reader_may_leave():  # --version and --help are printed here

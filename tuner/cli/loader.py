@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
+from tuner.core import paths
 from tuner.core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -236,10 +238,22 @@ def kernel_argument(*, required: bool = False) -> Any:
     otherwise: dict[str, Any] = {"required": True} if required else {"required": False, "default": ""}
 
     def parameters(name: str) -> list[click.Parameter]:
-        hidden = click.Option(["-k", "--kernel", OTHER_FORM], hidden=True, expose_value=False)
-        return [_Kernel([name], metavar=metavar, **otherwise), hidden]
+        completed: dict[str, Any] = {"shell_complete": kernels_like}
+        hidden = click.Option(["-k", "--kernel", OTHER_FORM], hidden=True, expose_value=False, **completed)
+        return [_Kernel([name], metavar=metavar, **completed, **otherwise), hidden]
 
     return declared(parameters, otherwise)
+
+
+def kernel_names() -> list[str]:
+    """Return the names of the built-in kernels, without what reads them."""
+    return sorted(path.stem for path in paths.search_spaces().glob("*.toml") if "." not in path.stem)
+
+
+def kernels_like(ctx: click.Context, parameter: click.Parameter | None, begun: str) -> list[CompletionItem]:  # noqa: ARG001
+    """Return the built-in kernels that a shell completes a word to, or files where there is none."""
+    fitting = [CompletionItem(name) for name in kernel_names() if name.startswith(begun)]
+    return fitting or [CompletionItem(begun, type="file")]
 
 
 class _Kernel(click.Argument):
