@@ -134,6 +134,8 @@ def test_a_space_is_named_after_what_it_says(tmp_path: Path, said: dict[str, Any
         (True, 1e6, None),
         ("5", 1.0, 5.0),
         ("5 ms", 1.0, None),
+        ("5" + 60 * " " + "x", 1.0, None),
+        ("9" * 41, 1.0, None),
         (None, 1.0, None),
     ],
 )
@@ -253,6 +255,8 @@ def test_a_parameter_that_some_configurations_lack_has_a_value_for_that_once() -
         *(([wrong], {}) for wrong in (0, -1, True, 2**63, 1.5, "8 rows", None)),
         ({"x": 8}, {}),
         (None, {}),
+        ([], {}),
+        ([1] * 17, {}),
     ],
 )
 def test_the_sizes_of_a_cache_are_whole_numbers(
@@ -262,7 +266,7 @@ def test_the_sizes_of_a_cache_are_whole_numbers(
     found = read_results(tmp_path / "a.json")
     assert found.sizes == sizes
     said = "a.json: its problem_size is no list of whole numbers; give the sizes by --size"
-    assert (said in found.notes) == (not sizes and written is not None)
+    assert (said in found.notes) == (not sizes and written not in (None, []))
 
 
 def test_what_a_result_took_is_the_sum_of_its_parts(tmp_path: Path) -> None:

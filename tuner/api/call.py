@@ -35,7 +35,7 @@ _STATEMENT = re.compile(
     r"\{%[-+]?\s*(?:block|call|extends|filter|for|from|if|import|include|macro|raw|set|with)\b"
 )
 """Begins a statement of Jinja."""
-_PRINTED = re.compile(r"\{\{[-+]?\s*([^{},;]+|[^{};]*\([^{};]*\)[^{},;]*)\}\}")
+_PRINTED = re.compile(r"\{\{([^{};]*)\}\}")
 """What Jinja prints. CUDA has such braces around a list, in which commas are, and rarely around one value."""
 _OF_TEMPLATES = frozenset(("cc", "sm_count", "problem", "c_type", "itemsize", "ceil_div", "round_up"))
 """Names that a template sees beside parameters and sizes."""
@@ -86,7 +86,8 @@ class Call:
         """
         if self.file is not None and self.file.suffix == ".j2":
             return True
-        printed = {word for text in _PRINTED.findall(self.source) for word in re.findall(r"\w+", text)}
+        texts = [text for text in _PRINTED.findall(self.source) if "," not in re.sub(r"\([^()]*\)", "", text)]
+        printed = {word for text in texts for word in re.findall(r"\w+", text)}
         return bool(
             _STATEMENT.search(self.source)
             or printed & {*_OF_TEMPLATES, *self.params, *map(str, self.sizes or ())}

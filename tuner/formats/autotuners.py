@@ -22,6 +22,7 @@ from tuner.formats.results import Results
 CACHE = "Kernel Tuner cache"
 AXES = ("x", "y", "z")
 """Names for the numbers of a ``problem_size``."""
+MOST_SIZES = 16
 T4 = "T4"
 SCHEMA_VERSION = "1.0.0"
 INVALIDITY = {
@@ -214,11 +215,11 @@ def read_cache(file: JsonResults) -> ForeignRecording:
 
 def _sizes(problem_size: object) -> dict[str, int] | None:
     """Return sizes by name: numbers, or texts of them, of a list or with commas between; None for anything else."""
-    if problem_size is None:
+    if problem_size is None or problem_size == []:
         return {}
     sizes = problem_size.split(",") if isinstance(problem_size, str) else problem_size
     texts = [str(size).strip() for size in (sizes if isinstance(sizes, list) else [sizes])]
-    if not all(re.fullmatch(r"[1-9]\d{0,18}(\.0*)?", text) for text in texts):
+    if len(texts) > MOST_SIZES or not all(re.fullmatch(r"[1-9]\d{0,18}(\.0*)?", text) for text in texts):
         return None
     numbers = [int(text.partition(".")[0]) for text in texts]
     if max(numbers) >= 2**63:

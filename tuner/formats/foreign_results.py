@@ -57,6 +57,7 @@ def _unit_ns(name: str) -> float | None:
 
 MOST_DIGITS = 40
 """Of a time that is text: a longer one is no time."""
+_NUMBER = re.compile(r"\s*\d+(\.\d*)?([eE][-+]?\d+)?\s*")
 _LIKE_A_NUMBER = re.compile(r"\s*[-+]?(\d|\.\d|nan\b|inf)", re.IGNORECASE)
 
 
@@ -67,7 +68,7 @@ def time_ns_of(value: object, unit: float) -> float | None:
         value: as it was read.
         unit: in nanoseconds.
     """
-    if isinstance(value, str) and re.fullmatch(r"\s*\d+(\.\d*)?([eE][-+]?\d+)?\s*", value[:MOST_DIGITS]):
+    if isinstance(value, str) and len(value) <= MOST_DIGITS and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < NO_TIME_NS:
         return None

@@ -275,7 +275,7 @@ def number_defines(names: Sequence[str]) -> re.Pattern[str]:
     Args:
         names: that it may have, as regular expressions.
     """
-    number = r"[(\d](?:(?<=\d)[\w'.]+|[\d()*+< \t-])*"
+    number = r"(?=[(\d])(?:\d[\w'.]*(?![\w'.])|[()*+< \t-])+"
     return re.compile(
         r"^(?:[ \t]*#[ \t]*define[ \t]+|(?=[\w: \t]*\bconst(?:expr)?\b)(?:[\w:]+[ \t]+)+)"
         rf"({'|'.join(names)})(?:[ \t]+|[ \t]*[={{][ \t]*)({number})\}}?(?=[ \t]*(?:;|//|/\*|\r?$))",

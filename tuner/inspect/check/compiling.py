@@ -250,7 +250,7 @@ def _writes(items: Iterable[Item], name: str) -> bool:
     """Return whether code may write to a variable: by an assignment, or where its address is taken or handed on."""
     text = " ".join(code(one.node) for one in items)
     space = r"(?:\( ?)*(?:(?:\w+ ?)?:: ?)*"  # and brackets, before the name
-    element = r"(?: ?<[^;]*?>)?(?: ?\[[^;]*?\]| ?\. ?\w+)*"
+    element = r"(?: ?<[\w:, ]*>)?(?: ?\[[^;]*?\]| ?\. ?\w+)*"
     assigned = rf"\b{name}\b{element} ?(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)"
     return bool(re.search(rf"{assigned}|(?:&|\+\+|--) ?{space}{name}\b|[(,=] ?{space}{name} ?[,);+]", text))
 

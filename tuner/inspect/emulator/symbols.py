@@ -44,9 +44,7 @@ class Symbols:
         return {
             source_name(name): (int(start, 16) - body, int(size, 16))
             for name, start, kind, of, size, *_ in rows
-            if of == "OBJECT"
-            and kind in "bBdD"
-            and size  # shared variables are none: each thread of the CPU has its own
+            if of == "OBJECT" and kind in "bBdD" and size  # shared ones are of the CPU's threads
         }
 
     def lines(self, offsets: Sequence[int]) -> list[str]:
