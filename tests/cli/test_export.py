@@ -61,7 +61,7 @@ def test_db_delete_asks_first(path: Path) -> None:
     result = CliRunner().invoke(db, ["delete", "aaaa"], input="n\n")
     assert result.exit_code == 1
     assert "gemm m=4096 n=2048 k=1024 float16 layout=nn, 3 trials" in result.output
-    assert "add --yes" in str(fails(db, "delete", "aaaa"))  # nobody answers
+    assert "add --yes" in str(fails(db, "delete", "aaaa"))  # no answer comes
     assert "too short" in str(call(db, "delete", "aaa", "--yes", code=1).exception)
     assert len(json.loads(call(trials, "--json").output)) == 6
     assert "deleted run aaaa" in call(db, "delete", "aaaa", "--yes").output
