@@ -68,9 +68,11 @@ def test_variables_that_launches_fill_are_found_by_their_names_in_cpp() -> None:
 
 
 def test_memory_of_the_heap_is_found() -> None:
-    source = 'extern "C" __global__ void kernel(int** x) { *x = %s; }'
+    source = """extern "C" __device__ void* __nv_aligned_device_malloc(size_t, size_t);
+        extern "C" __global__ void kernel(int** x) { *x = %s; }"""
+    aligned = "(int*)__nv_aligned_device_malloc(4096, 64)"
     found = {
         call: calls_malloc(compile_source(source % call, "kernel", "sm_90").cubin)
-        for call in ("*x + 1", "(int*)malloc(4096)", "new int[1024]")
+        for call in ("*x + 1", "(int*)malloc(4096)", "new int[1024]", aligned)
     }
-    assert found == {"*x + 1": False, "(int*)malloc(4096)": True, "new int[1024]": True}
+    assert found == {"*x + 1": False, "(int*)malloc(4096)": True, "new int[1024]": True, aligned: True}

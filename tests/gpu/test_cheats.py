@@ -57,6 +57,28 @@ def test_no_cheat_is_ranked(variant: str, mode: str, tmp_path: Path) -> None:
     } == {}
 
 
+def test_what_memory_holds_before_and_sizes_and_numbers_beside_the_own_ones_find_what_leans_on_them(
+    tmp_path: Path,
+) -> None:
+    done = tune(
+        tmp_path, "--kernel", str(HERE / "leftovers.toml"), "--trials", "20", "--json", "-q", "--db", "t.db"
+    )
+    (result,) = json.loads(done.stdout)
+    with sqlite3.connect(tmp_path / "t.db") as database:
+        rows = database.execute("SELECT configuration, status, error FROM trials").fetchall()
+    found = {json.loads(configuration)["CHEAT"]: (status, error) for configuration, status, error in rows}
+    named = {
+        **dict.fromkeys((1, 2, 3, 4, 5), "where memory holds 0x"),
+        **dict.fromkeys((6,), "with a few numbers among zeros: signs["),
+        **dict.fromkeys((7, 8), "at leftovers n="),
+    }
+    assert found.keys() == {0, *named}
+    assert {cheat: found[cheat] for cheat, why in named.items() if why not in found[cheat][1]} == {}
+    assert result["winner"]["configuration"]["CHEAT"] == 0 and result["winner"]["exportable"], result[
+        "winner"
+    ]
+
+
 def test_no_cheat_is_a_faster_baseline(tmp_path: Path) -> None:
     """Each as a file of a user's own; 23 is right at the only length there is."""
     cheats = {cheat for reasons in REASONS.values() for cheat in reasons} - {23}

@@ -85,6 +85,7 @@ class Bench:
         after: Verification = RIGHT,
         leans_on: object = None,
         *,
+        poisoned: Verification = RIGHT,
         scatters: bool = False,
         patient: bool = False,
     ) -> None:
@@ -92,7 +93,7 @@ class Bench:
         self.conditions = Conditions(Mode.COLD if calls == 1 else Mode.ROTATING)
         self.batch = Batch(calls, calls, length_ns=1e12)
         self.limits = Limits(floor_ns, 0.0, 0.0)
-        self.first, self.after = first, after
+        self.first, self.after, self.poisoned = first, after, poisoned
         self.leans_on, self.scatters, self.patient = leans_on, scatters, patient
         self.data = SimpleNamespace(
             copies=1,
@@ -143,6 +144,9 @@ class Bench:
     def first_run(self, timed: Any, known_ns: float) -> tuple[float, Verification]:
         self.checks.append("before")
         return self.first_ns, self.first
+
+    def with_other_poisons(self, timed: Any, known_ns: float) -> Verification:
+        return self.poisoned
 
     def check(self, copy: int) -> Verification:
         return RIGHT

@@ -20,7 +20,7 @@ from tuner.gpu import contents
 from tuner.gpu.contents import FurtherContents
 from tuner.gpu.verify import Verifier
 from tuner.kernel.answers import Answers
-from tuner.kernel.contents import CONTENTS_S
+from tuner.kernel.contents import CONTENTS_S, DRAWN
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.given import Given
 from tuner.runtime.driver import DriverFailure
@@ -72,6 +72,7 @@ FLOATS = [
     "equal numbers",
     "zeros",
     "negative numbers",
+    "a few numbers among zeros",
     "numbers drawn after compiling",
 ]
 
@@ -227,3 +228,30 @@ def test_a_failure_names_the_content_and_nothing_is_varied_that_means_something(
     np.save(tmp_path / "y.npy", np.ones(500))
     golden = Problem(np.abs, X, Y, golden={"y": tmp_path / "y.npy"})
     assert golden.verify()[0].contents == {"other inputs": "golden files are of one content"}
+
+
+def test_a_problem_of_any_size_is_verified_on_few_numbers_that_are_repeated() -> None:
+    """A fast path of large tensors, and a sum that skips some of the numbers, are right on all others."""
+    count = DRAWN + 500
+    x, y = Buffer("x", (count,), "float32", "input"), Buffer("y", (count,), "float32", "output")
+
+    def small(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.abs(x) if x.size < DRAWN else np.minimum(np.abs(x), 6.5)
+
+    for kernel, status in ((lambda x: np.abs(x), Status.OK), (small, Status.WRONG_RESULT)):
+        problem = Problem(kernel, x, y, numpy={"y": "abs(x)"})
+        problem.data.address = lambda name, _copy=0, data=problem.data: data.memory.allocate(name, 4 * count)
+        drawn = list[int]()
+
+        def refill(
+            numbers: Mapping[str, npt.NDArray[Any]], of: Problem = problem, drawn: list[int] = drawn
+        ) -> None:
+            drawn.append(np.count_nonzero(numbers["x"]))
+            of.inputs["x"] = np.resize(numbers["x"], count)
+
+        problem.data.refill = refill
+        further = FurtherContents(problem, 3)  # type: ignore[arg-type]
+        said = further.verify(problem, Measurement(Status.OK, (1e3,)), few=True)  # type: ignore[arg-type]
+        assert said.status is status and 0 < drawn[0] < 100 and len(drawn) == 1
+        problem.verifier.host_s = 2.0
+        assert further.verify(problem, Measurement(Status.OK), few=True).contents == {}  # type: ignore[arg-type]

@@ -48,6 +48,17 @@ def test_what_leans_on_earlier_launches_only_after_many_is_compared_with_its_own
     assert "left in memory: it takes 100 us there, and 1e+03 us" in found.error
 
 
+@pytest.mark.parametrize(
+    ("verify_only", "status"), [(False, Status.WRONG_AFTER_TIMING), (True, Status.WRONG_RESULT)]
+)
+def test_what_leans_on_what_memory_held_before_is_wrong(
+    measured: Measured, verify_only: bool, status: Status
+) -> None:
+    bench = Bench(steady(100 * US), poisoned=WRONG)
+    found = measured(bench, verify_only=verify_only)
+    assert (found.status, found.error) == (status, WRONG.message)
+
+
 def test_what_cannot_win_is_not_compared(measured: Measured) -> None:
     assert measured(Bench(steady(100 * US), leans_on=32), 99 * US).status is Status.OK
     assert measured(Bench(steady(100 * US), leans_on=32), 99 * US, thorough=True).status is Status.REPEATS

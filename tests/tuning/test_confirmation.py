@@ -39,7 +39,7 @@ def test_another_finalist_must_be_off_by_half_and_within_two_percent(
     assert ended is not None and (ended.winner.number == 0) == (winner == 0)
 
 
-@pytest.mark.parametrize(("shift", "winner"), [(1.04, 0), (1.1, 2)])
+@pytest.mark.parametrize(("shift", "winner"), [(1.08, 0), (1.15, 2)])
 def test_a_process_in_which_another_finalist_is_as_far_from_its_time_confirms(
     shift: float, winner: int
 ) -> None:

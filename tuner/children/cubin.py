@@ -157,8 +157,8 @@ def require_variables(cubin: bytes, launch: Launch) -> None:
 
 
 def calls_malloc(cubin: bytes) -> bool:
-    """Return whether a cubin asks the driver for memory of the heap, with ``malloc`` or ``new``."""
-    return any(name == "malloc" and place is None for name, _, place, _, _ in _symbols(cubin))
+    """Return whether a cubin asks the driver for memory of the heap, with ``malloc``, ``new``, or aligned."""
+    return any(name.endswith("malloc") and place is None for name, _, place, _, _ in _symbols(cubin))
 
 
 def _symbols(cubin: bytes) -> Iterator[tuple[str, int, _Section | None, int, int]]:

@@ -15,7 +15,7 @@ from cuda.bindings import driver as cu
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import compile_source
 from tuner.gpu.driver import Context, Graph, fill_bytes
-from tuner.gpu.memory import GUARD_BYTES, Memory
+from tuner.gpu.memory import GUARD_BYTES, NAN, Memory
 from tuner.kernel.contents import INITS, decoded, encoded, in_memory, is_given, is_integer
 from tuner.kernel.given import Given
 from tuner.kernel.reference import expected_dtype
@@ -225,7 +225,7 @@ class ProblemData:
             whole = stride * (self.copies - 1)
             base = self.memory.allocate(f"{tensor.name} copies", whole)
             self._replicas[tensor.name] = (base, stride)
-            fill_bytes(base, 0xFF, whole)  # reading past the end of a copy gives NaN
+            fill_bytes(base, NAN, whole)  # reading past the end of a copy gives NaN
             if tensor.role == "input":
                 for number in range(1, self.copies):
                     source = self.memory.addresses[tensor.name]
@@ -239,10 +239,15 @@ class ProblemData:
                 self.put(tensor, encoded(contents[tensor.name], tensor.dtype))
 
     def put(self, tensor: Buffer, host: npt.NDArray[Any]) -> None:
-        """Overwrite an input or inout, in all copies, with a content as it lies in memory."""
+        """Overwrite an input or inout, in all copies, with a content as it lies in memory, repeated if shorter."""
         copies = range(1, self.copies if tensor.role == "input" else 1)
         for address in (self.first(tensor), *(self.address(tensor.name, number) for number in copies)):
-            check(cu.cuMemcpyHtoD(address, host.ctypes.data, host.nbytes))
+            check(cu.cuMemcpyHtoD(address, host.ctypes.data, done := host.nbytes))
+            while done < tensor.size_bytes:
+                more = min(done, tensor.size_bytes - done)
+                check(cu.cuMemcpyDtoD(address + done, address, more))
+                done += more
+        check(cu.cuCtxSynchronize())
 
     def address(self, name: str, copy: int = 0) -> int:
         """Return where a tensor's copy lies."""
@@ -319,14 +324,15 @@ class ProblemData:
                 for number in range(self.copies) if copy is None else (copy,):
                     graph.copy(self.address(tensor.name, number), initial, tensor.size_bytes)
 
-    def poison(self) -> None:
-        """Fill the outputs with bytes that are NaN in every floating-point format."""
+    def poison(self, byte: int = NAN) -> None:
+        """Fill the outputs, and the zones around all tensors, with one of :data:`tuner.gpu.memory.POISONS`."""
         stream = self.helpers.context.stream
+        self.memory.poison(byte)
         for tensor in self.outputs:
-            check(cu.cuMemsetD8Async(self.memory.addresses[tensor.name], 0xFF, tensor.size_bytes, stream))
+            check(cu.cuMemsetD8Async(self.memory.addresses[tensor.name], byte, tensor.size_bytes, stream))
             if tensor.name in self._replicas:
                 base, stride = self._replicas[tensor.name]
-                check(cu.cuMemsetD8Async(base, 0xFF, stride * (self.copies - 1), stream))
+                check(cu.cuMemsetD8Async(base, byte, stride * (self.copies - 1), stream))
 
     def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[Any]:
         """Copy a tensor to the host, in the dtype that has all of its numbers and the shape that the kernel means."""

@@ -21,7 +21,7 @@ from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.gpu.images import Images
-from tuner.gpu.memory import Memory
+from tuner.gpu.memory import NAN, Memory
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import DriverFailure, check
 from tuner.runtime.kernel import Kernel
@@ -44,15 +44,15 @@ class Region:
     what: str
     address: int
     size_bytes: int
-    byte: int = 0xFF
+    byte: int = NAN
     image: int = 0
 
-    def add_reset(self, graph: Graph) -> None:
-        """Append what overwrites it."""
+    def add_reset(self, graph: Graph, poison: int = NAN) -> None:
+        """Append what overwrites it: what may hold anything, by a poison."""
         if self.image:
             graph.copy(self.address, self.image, self.size_bytes)
         else:
-            graph.memset(self.address, self.byte, self.size_bytes)
+            graph.memset(self.address, poison if self.byte == NAN else self.byte, self.size_bytes)
 
 
 COPIES = 2
@@ -200,14 +200,14 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
             loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
             address = data.memory.allocate_guarded(loaded.scratch[-1], buffer.size_bytes)
             # What the candidate before left there could be the right partial sums.
-            fill_bytes(address, 0 if buffer.zeroed_once else 0xFF, buffer.size_bytes)
+            fill_bytes(address, 0 if buffer.zeroed_once else NAN, buffer.size_bytes)
             own[buffer.name] = address
             if buffer.zeroed:
                 loaded.zeroed.append((address, buffer.size_bytes))
             if buffer.zeroed_once:
                 loaded.kept_zero.append((buffer.name, address, buffer.size_bytes))
             if not buffer.zeroed:
-                byte = 0 if buffer.zeroed_once else 0xFF
+                byte = 0 if buffer.zeroed_once else NAN
                 loaded.regions.append(Region(f"scratch {buffer.name}", address, buffer.size_bytes, byte))
         loaded.launches = len(candidate.plan.launches)
         for cubin, (launch, *_) in zip(candidate.cubins, candidate.plan.by_code, strict=True):

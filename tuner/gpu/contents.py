@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from cuda.bindings import driver as cu
 
@@ -29,6 +30,8 @@ SMALL_FACTOR = 16
 """Times the largest problem whose references are compared with each other: up to it users' own code is verified on
 further contents in a race, for each of which a reference on the host takes :data:`SMALL_S` at most."""
 SMALL_S = 1.0
+FEW_S = 1.0
+"""What a reference on the host may take for a problem of any size, which is then verified on a few numbers, too."""
 
 
 class FurtherContents:
@@ -44,19 +47,22 @@ class FurtherContents:
         self.current = ""
         """The content at work, or nothing."""
 
-    def verify(self, timed: Timed, measurement: Measurement, *, quick: bool = False) -> Measurement:
+    def verify(
+        self, timed: Timed, measurement: Measurement, *, quick: bool = False, few: bool = False
+    ) -> Measurement:
         """Return a measurement with the contents on which the candidate is right, too; or with the first error.
 
         Args:
             timed: the candidate.
             measurement: of it.
             quick: leave them all out where the reference takes long.
+            few: only :data:`Content.FEW`, whatever the size is.
 
         Raises:
             DriverFailure: it cannot be run on :attr:`current`, or ruined the context.
         """
         session, contents = self._session, dict[str, str]()
-        for tried in tried_contents(session, self._seed, quick=quick):
+        for tried in tried_contents(session, self._seed, quick=quick, few=few):
             contents[tried.content] = tried.why
             if tried.result is None:
                 continue
@@ -76,17 +82,23 @@ class FurtherContents:
         return f"with {self.current}: {error}; {REMEDY}" if self.current else error
 
 
-def tried_contents(session: ProblemSession, seed: int, *, quick: bool = False) -> Iterator[Tried[bool]]:
+def tried_contents(
+    session: ProblemSession, seed: int, *, quick: bool = False, few: bool = False
+) -> Iterator[Tried[bool]]:
     """Yield further contents, with which the tensors are filled and for which outputs are expected then.
 
     Args:
         session: the problem.
         seed: of the contents but the last.
         quick: yield none where the reference takes long.
+        few: yield only :data:`Content.FEW`, from a process that knows what is right.
     """
     verifier, tensors = session.verifier, session.data.tensors
     if isinstance(verifier, Outside):
-        yield from verifier.tried(quick=quick)
+        if not few:
+            yield from verifier.tried(quick=quick)
+        return
+    if few and (verifier.host_s > FEW_S or session.data.given is not None):
         return
     if quick and (not verifier.is_small(SMALL_FACTOR) or verifier.host_s > SMALL_S):
         return
@@ -113,9 +125,12 @@ def tried_contents(session: ProblemSession, seed: int, *, quick: bool = False) -
         if known is None:
             return {}
         session.set_deadline(REFERENCE_S)
-        return known.again(numbers, fixed)
+        shapes = {tensor.name: tensor.shape for tensor in tensors}
+        return known.again({name: np.resize(one, shapes[name]) for name, one in numbers.items()}, fixed)
 
-    yield from further_contents(tensors, expect, seed, integers=verifier.on_host, later=True, given=given)
+    only = {Content.FEW} if few else frozenset(Content)
+    integers = verifier.on_host and not few
+    yield from further_contents(tensors, expect, seed, integers=integers, later=True, only=only, given=given)
 
 
 class Referee:

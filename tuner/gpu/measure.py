@@ -78,6 +78,8 @@ class CandidateMeasurement:
         self.refined_s = 0.0
         session = self._session
         first_ns, verification = session.first_run(timed, incumbent_ns)
+        if verify_only and verification.passed:
+            verification = session.with_other_poisons(timed, incumbent_ns)
         if verification.checked and not verification.passed:
             return Measurement(Status.WRONG_RESULT, (first_ns,), verification.message, verification)
         if kept := timed.keeps():
@@ -102,6 +104,8 @@ class CandidateMeasurement:
         if may_win and again.passed and not kept:
             comparison = self._freshness.compare(timed, middle)
             again = comparison.verification
+            if again.passed:
+                again = session.with_other_poisons(timed, middle)
         if again.checked and not again.passed:
             return replace(
                 measurement, status=Status.WRONG_AFTER_TIMING, error=again.message, verification=again
@@ -251,6 +255,9 @@ class InterleavedTiming:
         self._verified.append(self._right(contestant, verification))
         if kept := contestant.timed.keeps():
             raise ContestantFailed(kept, Status.REPEATS)
+        if verification.passed and not contestant.timed.trusted:
+            verification = self._session.with_other_poisons(contestant.timed, contestant.estimate_ns)
+            self._verified[-1] &= self._right(contestant, verification)
         estimate_ns = contestant.estimate_ns or self._probe(contestant.timed, first_ns)
         size = min(samples, self._session.size(estimate_ns))
         self._graphs.append(self._session.graph(contestant.timed, size, estimate_ns))

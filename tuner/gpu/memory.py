@@ -11,8 +11,15 @@ from tuner.runtime.driver import check
 from tuner.runtime.expressions import round_up
 
 GUARD_BYTES = 4096
-"""Bytes of 0xFF, NaN in every format, on both sides of each tensor: a kernel that reads past an edge gets a wrong
-result instead of its neighbour's numbers, and one that writes there is seen."""
+"""Bytes of a poison on both sides of each tensor: a kernel that reads past an edge gets a wrong result instead of its
+neighbour's numbers, and one that writes there is seen."""
+NAN, *OTHER_POISONS = POISONS = (0xFF, 0x7B, 0xFB, 0x00)
+"""Bytes that guard zones, outputs and scratch hold before a run that is verified.
+
+The first is NaN in every floating-point format; but -1 or the largest of integers, which may be right, and a maximum of
+floats leaves it out. The others are a large number, a large negative one and zero: whatever is left there or taken into
+a result, with one of the four something is wrong.
+"""
 
 
 class Memory:
@@ -28,6 +35,7 @@ class Memory:
         self.addresses: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._guarded: dict[str, int] = {}
+        self._poison = NAN
 
     def allocate(self, name: str, size_bytes: int) -> int:
         """Return memory under a name; asking again for no more than before gives the same."""
@@ -46,9 +54,25 @@ class Memory:
         base = int(check(cu.cuMemAlloc(padded + 2 * GUARD_BYTES)))
         self._guarded[name] = size_bytes
         self.addresses[name] = base + GUARD_BYTES
-        fill_bytes(base, 0xFF, GUARD_BYTES)
-        fill_bytes(base + GUARD_BYTES + size_bytes, 0xFF, padded - size_bytes + GUARD_BYTES)
+        fill_bytes(base + GUARD_BYTES + size_bytes, NAN, padded - size_bytes + GUARD_BYTES)
+        self._fill_zones(name)
         return base + GUARD_BYTES
+
+    def _zones(self, name: str) -> tuple[int, int]:
+        """Return where the zones of an allocation begin; checksums of inputs reach to the second, by words."""
+        address = self.addresses[name]
+        return address - GUARD_BYTES, address + round_up(self._guarded[name], 4)
+
+    def _fill_zones(self, name: str) -> None:
+        for zone in self._zones(name):
+            fill_bytes(zone, self._poison, GUARD_BYTES)
+
+    def poison(self, byte: int) -> None:
+        """Fill all guard zones with another byte."""
+        if byte != self._poison:
+            self._poison = byte
+            for name in self._guarded:
+                self._fill_zones(name)
 
     def take(self, other: Memory, name: str, prefix: str) -> int:
         """Move an allocation here from another owner, under its name with a prefix; return its address."""
@@ -68,9 +92,11 @@ class Memory:
         """Name the tensor beside which something was written; empty if there is none."""
         zone = bytearray(GUARD_BYTES)
         for name, size_bytes in self._guarded.items():
-            for start in (self.addresses[name] - GUARD_BYTES, self.addresses[name] + size_bytes):
+            before, behind = self._zones(name)
+            rest = behind - self.addresses[name] - size_bytes  # of a word
+            for start, nan in ((before, 0), (behind - rest, rest)):
                 check(cu.cuMemcpyDtoH(zone, start, GUARD_BYTES))
-                if zone.count(0xFF) != GUARD_BYTES:
+                if zone != bytes([NAN]) * nan + bytes([self._poison]) * (GUARD_BYTES - nan):
                     return name
         return ""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.driver import Graph
+from tuner.gpu.memory import NAN, OTHER_POISONS
 from tuner.gpu.outside import Ask, Outside
 from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
 from tuner.gpu.verify import Verifier
@@ -29,6 +31,7 @@ FIRST_LAUNCH_FLOORS = 2000.0
 the hardware needs at least. A naive kernel reaches some 0.2 % of a matrix unit's peak."""
 KNOWN_LAUNCH_S = 10.0
 """Least that is allowed once there is an incumbent: a slow kernel is not a hang."""
+_DRAW = random.SystemRandom()
 CHECK_S = 60.0
 ESTIMATE_S = 300.0
 """More for a check before which a Python reference may be asked again: its calls have a limit of their own."""
@@ -88,19 +91,29 @@ class ProblemSession:
         regime = self.conditions.regime
         return self.timer.group(self.data, self.stamps, graph, regime, self.gap_ns, heavy=heavy)
 
-    def first_run(self, timed: Timed, known_ns: float) -> tuple[float, Verification]:
-        """Run once on poisoned outputs, and compare: the check is the warm-up, and sizes everything after it.
+    def first_run(self, timed: Timed, known_ns: float, poison: int = NAN) -> tuple[float, Verification]:
+        """Run once on poisoned memory, and compare: the check is the warm-up, and sizes everything after it.
 
         Args:
             timed: what is run.
             known_ns: an earlier time of it, or of the best of its kind; 0 for none.
+            poison: one of :data:`tuner.gpu.memory.POISONS`.
         """
         unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self.limits.floor_ns * 1e-9
         self.set_deadline(max(KNOWN_LAUNCH_S, 100 * known_ns * 1e-9) if known_ns else unknown)
         if isinstance(timed, Loaded):
             timed.fill()
-        first_ns = run_once(self.data, timed, self.empty_graph(timed))
+        first_ns = run_once(self.data, timed, self.empty_graph(timed), poison)
         return first_ns, _with_unfilled(timed, self._with_scratch_check(timed, self.check()))
+
+    def with_other_poisons(self, timed: Timed, known_ns: float) -> Verification:
+        """Compare what a run makes of each other poison: nothing that is right may hang on what was there before."""
+        for poison in OTHER_POISONS:
+            _, verification = self.first_run(timed, known_ns, poison)
+            if verification.checked and not verification.passed:
+                message = f"where memory holds 0x{poison:02X} before: {verification.message}"
+                return replace(verification, message=message)
+        return verification
 
     def check(self, copy: int = 0) -> Verification:
         """Compare the outputs as they are, and look for damage."""
@@ -120,7 +133,8 @@ class ProblemSession:
         return replace(verification, passed=False, checked=True, message=message)
 
     def check_after(self, timed: Timed, calls: int) -> Verification:
-        """Compare what the last timed run has left; of several copies the first and the last that it was called on.
+        """Compare what the last timed run has left; of several copies the first and the last that it was called on, and
+        one between, which nothing tells a kernel beforehand.
 
         Where tensors are updated in place by more calls than there are copies, there is no expected value: the
         candidate is then run once more, on restored tensors. So it is wherever a call warms the caches for the next.
@@ -131,11 +145,13 @@ class ProblemSession:
         timed.deliver(0)
         verification = self._with_scratch_check(timed, self.check())
         last = 0 if self.conditions.mode is Mode.WARM else min(calls, self.data.copies) - 1
-        if last and (verification.passed or not verification.checked):
-            timed.deliver(last)
-            other = self.check(last)
+        for copy in sorted({last, _DRAW.randint(min(1, last), last)} - {0}):
+            if verification.checked and not verification.passed:
+                break
+            timed.deliver(copy)
+            other = self.check(copy)
             if other.checked and not other.passed:
-                return replace(other, message=f"copy {last} of the tensors: {other.message}")
+                return replace(other, message=f"copy {copy} of the tensors: {other.message}")
         return verification
 
     def close(self) -> None:

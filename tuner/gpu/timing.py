@@ -28,6 +28,7 @@ from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
 from tuner.gpu.driver import Context, Graph
+from tuner.gpu.memory import NAN
 from tuner.kernel.batching import Batch
 from tuner.runtime.driver import check
 
@@ -95,13 +96,13 @@ class SampleGraph:
         self._graph.close()
 
 
-def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None) -> float:
-    """Run a candidate once on poisoned outputs and restored tensors, in an empty graph; return nanoseconds."""
-    data.poison()
+def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None, poison: int = NAN) -> float:
+    """Run a candidate once on poisoned memory and restored tensors, in an empty graph; return nanoseconds."""
+    data.poison(poison)
     with closing(graph or Graph(data.helpers.context)) as graph:
         data.add_restore(graph)
-        for region in timed.results:
-            region.add_reset(graph)
+        for region in (*timed.results, *(one for one in timed.regions if one.byte == NAN and not one.image)):
+            region.add_reset(graph, poison)
         start = graph.event()
         timed.add_to(graph, 0)
         end = graph.event()

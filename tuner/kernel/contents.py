@@ -9,7 +9,7 @@ from others; of ``{ uniform = [a, b] }`` none leaves the range.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -39,6 +39,10 @@ ENDS = 0.1
 CONTENTS_S = 30.0
 """In the measuring process no further content is begun that would end later, by what the reference has taken: six take
 a second, unless a reference on the host is slow."""
+FEW, FEW_OF_A_LENGTH = 64, 4
+"""Numbers among zeros: at least so many in a tensor, and so many for each row of its longest side."""
+DRAWN = 1 << 20
+"""Numbers that are drawn for that, at most."""
 REMEDY = "correct the kernel, or say what it is for by the inputs' init = { uniform = [least, largest] }"
 
 
@@ -53,6 +57,8 @@ class Content(StrEnum):
     EQUAL = "equal numbers"
     ZEROS = "zeros"
     NEGATIVE = "negative numbers"
+    FEW = "a few numbers among zeros"
+    """Of every second tensor, the others as usual: a sum that leaves one of them out is far off, however long it is."""
     LATER = "numbers drawn after compiling"
     """The usual ones, by a seed of that moment."""
     SYMMETRIC = "integers of the whole range but the lowest"
@@ -84,6 +90,8 @@ def drawn(
 ) -> Array:
     """Return numbers as a tensor's dtype has them, in the dtype that has all of them, as they lie in memory.
 
+    Those of :data:`Content.FEW` are repeated in a large tensor: they are fewer then.
+
     Args:
         tensor: an input.
         rng: draws them.
@@ -91,6 +99,9 @@ def drawn(
         number: of the tensor in its problem.
     """
     count = tensor.count
+    if content is Content.FEW and is_random(tensor):
+        few = _few(tensor, rng, number)
+        return few.reshape(tensor.shape) if len(few) == count else few
     if (of_parts := PARTS.get(tensor.dtype)) is not None:
         part = replace(tensor, dtype=of_parts)
         real = drawn(part, rng, content, number)
@@ -111,6 +122,18 @@ def drawn(
     if tensor.between is not None:
         numbers = np.clip(numbers, *tensor.between)
     return rounded(numbers, tensor.dtype).reshape(tensor.shape)
+
+
+def _few(tensor: Buffer, rng: np.random.Generator, number: int) -> Array:
+    """Return the numbers of :data:`Content.FEW`, at most :data:`DRAWN`; in a larger tensor they are repeated."""
+    count = min(tensor.count, DRAWN)
+    if number % 2:
+        return drawn(replace(tensor, shape=(count,)), rng)
+    some = max(FEW, FEW_OF_A_LENGTH * count // max(tensor.shape))
+    few = drawn(replace(tensor, shape=(min(count, some),)), rng, Content.LARGE, number)
+    numbers = np.full(count, drawn(replace(tensor, shape=(1,)), rng, Content.ZEROS))
+    numbers[rng.integers(count, size=few.size)] = few
+    return numbers
 
 
 def _floats(tensor: Buffer, rng: np.random.Generator, content: Content, number: int) -> Array:
@@ -258,6 +281,7 @@ def further_contents(
     *,
     integers: bool = True,
     later: bool = False,
+    only: Collection[Content] = frozenset(Content),
     given: Callable[[Mapping[str, Array]], Mapping[str, Array]] | None = None,
 ) -> Iterator[Tried[Result]]:
     """Yield contents that the reference has an answer to, and those that are left out.
@@ -271,6 +295,7 @@ def further_contents(
         seed: of all but the last.
         integers: whether integers may hold others than the usual numbers.
         later: whether the last is drawn by a seed of its moment.
+        only: these of them.
         given: returns what the kernel's file gives, by name and as it lies in memory, where others hold such numbers:
             it means something, and stays but for what follows from these. It may raise TunerError, as ``compute``.
     """
@@ -280,6 +305,8 @@ def further_contents(
     signed = floats or any(DTYPES[tensor.dtype].limits[0] for tensor in whole)
     vary = integers and bool(whole)
     for turn, content in enumerate(Content):
+        if content not in only:
+            continue
         if content is Content.WHOLE:
             attempts = [(one, one) for one in WIDE] if vary else []
         elif content is Content.LATER:

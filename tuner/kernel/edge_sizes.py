@@ -27,7 +27,7 @@ MAX_BETWEEN_PROBLEMS = 96
 VERIFIED_PROBLEMS = 12
 """Problems at which a winner is verified, of those that its constraints allow."""
 SHARES = (8, 2, 2)
-"""Of these, how many are around the tile, between that and the problem's own sizes, and next to its own sizes."""
+"""Of these, how many are around the tile, between that and the problem's own sizes, and next to these or beyond."""
 MAX_ELEMENTS = 1 << 26
 """Product of all sizes: an edge case need not be large."""
 MAX_ELEMENTS_BETWEEN = 1 << 36
@@ -70,9 +70,11 @@ def edge_case_problems(
         tile_product_problems(problem, configuration),
         admitted_problems(problem, configuration, fits, kernel),
     )
+    near = near_problems(problem)
+    beyond = [*near[:1], *larger_problems(problem), *near[1:]]
     kinds = [
         (case for case in kind if case.sizes != problem.sizes and fits(case, configuration))
-        for kind in (around, intermediate_problems(problem), near_problems(problem))
+        for kind in (around, intermediate_problems(problem), beyond)
     ]
     cases = [case for kind, share in zip(kinds, SHARES, strict=True) for case in islice(kind, share)]
     distinct = {str(case): case for case in chain(cases, islice(chain(*kinds), VERIFIED_PROBLEMS))}
@@ -172,7 +174,7 @@ def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) ->
 
 
 def tile_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
-    """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
+    """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and 2, in mixed dimensions.
 
     Tile lengths are not declared. Each integer parameter and the product of all may be one, which covers blocks,
     vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too: a split
@@ -196,7 +198,7 @@ def tile_product_problems(problem: Problem, configuration: Configuration, seed: 
 
 
 def intermediate_problems(problem: Problem) -> list[Problem]:
-    """Return problems with an eighth of each size up to all of it, off round lengths by 1, 8 or 64.
+    """Return problems with an eighth of each size up to all of it, off round lengths by 1, 4, 8 or 64.
 
     Of each half, the second of which is for configurations that reject most of the first, the largest come first.
 
@@ -208,7 +210,7 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
     scale = min(1.0, (MAX_ELEMENTS_BETWEEN / elements) ** (1 / count))
     candidates: list[dict[str, int]] = []
     for turn in range(8 * MAX_BETWEEN_PROBLEMS):
-        off = (ALIGNED, 1, 64)[turn % 3]
+        off = (ALIGNED, 1, 64, ALIGNED, 4, 64)[turn % 6]
         step = 2 * max(off, ALIGNED)
         sizes = {}
         for name, size in problem.sizes.items():
@@ -302,6 +304,14 @@ def near_problems(problem: Problem) -> list[Problem]:
     return list(_distinct(problem, candidates))
 
 
+def larger_problems(problem: Problem) -> list[Problem]:
+    """Return problems with nearly twice one of the sizes: a grid or a table may end just behind the own ones."""
+    sizes = (
+        {**problem.sizes, name: 2 * size - ALIGNED} for name, size in problem.sizes.items() if size > ALIGNED
+    )
+    return list(_distinct(problem, sizes, MAX_ELEMENTS))
+
+
 def _numbers(configuration: Configuration) -> list[int]:
     return [
         v for _, v in configuration.parameters if isinstance(v, int) and not isinstance(v, bool) and v > 1
@@ -337,7 +347,7 @@ def _around(
 ) -> Iterator[dict[str, int]]:
     """Yield sizes that are so far off the lengths: the smallest first, then as many as are drawn."""
     around = sorted(
-        {n for length in lengths for n in (length - off, length + off, 2 * length + 3 * off) if n >= 1}
+        {n for length in lengths for n in (length - off, length + off, 2 * (length + off)) if n >= 1}
     )
     names = list(problem.sizes)
     draw = random.Random(seed)
