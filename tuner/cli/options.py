@@ -142,7 +142,7 @@ def output(
 ) -> Any:
     """Return ``--output`` of commands that write one file, or a folder; required where there is no default."""
     otherwise: dict[str, Any] = {"default": default, "show_default": True} if default else {"required": True}
-    path = click.Path(path_type=Path, allow_dash=dash)
+    path = _File(path_type=Path, allow_dash=dash)
     return option("-o", "--output", "--out", type=path, metavar=metavar, help=help_, **otherwise)
 
 
