@@ -201,9 +201,15 @@ class Once(click.Command):
         """Read the command line.
 
         Raises:
-            UsageError: an option of one value is given more than once, or an option with its opposite.
+            UsageError: an option of one value is given more than once, or an option with its opposite, or a value is an
+                empty text, as that of a variable that is not set: no filter, and the working folder as a path.
         """
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        values, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter in given:
+            value = values[parameter.name or ""]
+            if value == "" or (isinstance(value, list | tuple) and "" in value):
+                name = parameter.opts[-1] if isinstance(parameter, click.Option) else "an argument"
+                raise UsageError(f"{name} is an empty text", "leave it out, or give a value")
         for parameter, times in Counter(given).items():
             if times == 1 or not isinstance(parameter, click.Option) or parameter.multiple:
                 continue

@@ -87,16 +87,7 @@ class Duration(Amount):
         return super().convert(value, param, ctx)
 
 
-class _File(click.Path):
-    """A path that is not empty: Path would take that for the working directory."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
-            self.fail("an empty text names no file", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FILE = _File(path_type=Path)
+FILE = click.Path(path_type=Path)
 MODES = click.Choice(["cold", "rotating", "warm"])
 MODES_OR_AUTO = click.Choice(["auto", *MODES.choices])
 REGIMES = click.Choice(["rested", "sustained"])
@@ -142,7 +133,7 @@ def output(
 ) -> Any:
     """Return ``--output`` of commands that write one file, or a folder; required where there is no default."""
     otherwise: dict[str, Any] = {"default": default, "show_default": True} if default else {"required": True}
-    path = _File(path_type=Path, allow_dash=dash)
+    path = click.Path(path_type=Path, allow_dash=dash)
     return option("-o", "--output", "--out", type=path, metavar=metavar, help=help_, **otherwise)
 
 
