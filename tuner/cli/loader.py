@@ -251,14 +251,9 @@ def kernel_argument(*, required: bool = False) -> Any:
     return declared(parameters, otherwise)
 
 
-def kernel_names() -> list[str]:
-    """Return the names of the built-in kernels, without what reads them."""
-    return sorted(path.stem for path in paths.search_spaces().glob("*.toml") if "." not in path.stem)
-
-
 def kernels_like(ctx: click.Context, parameter: click.Parameter | None, begun: str) -> list[CompletionItem]:  # noqa: ARG001
     """Return the built-in kernels that a shell completes a word to, or files where there is none."""
-    fitting = [CompletionItem(name) for name in kernel_names() if name.startswith(begun)]
+    fitting = [CompletionItem(name) for name in paths.builtin_kernels() if name.startswith(begun)]
     return fitting or [CompletionItem(begun, type="file")]
 
 
