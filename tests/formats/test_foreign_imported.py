@@ -91,7 +91,7 @@ def test_import_makes_no_database_for_a_file_that_is_not_there(tune: Tune, tmp_p
     path = written(tmp_path / "a.json", cache())
     for files in (("nope.json",), (path, "nope.json")):
         status, out, err = tune("import", "-q", *files, "--db", "none.db")
-        assert (status, out, err.count("\n")) == (1, "", 1), err
+        assert (status, out, err.count("\n")) == (2, "", 1), err
         assert "nope.json" in err
     assert list(tmp_path.iterdir()) == [path]
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tuner.core.errors import DatabaseError, RecordingError
+from tuner.core.errors import DatabaseError, RecordingError, UsageError
 from tuner.core.files import whole_file
 from tuner.core.model import ascii_json
 from tuner.core.reading import plain_file
@@ -37,6 +37,7 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
 
     Raises:
         CutOffError: it is compressed, and has no end.
+        UsageError: there is no such file.
         RecordingError: it cannot be read, is damaged, or holds more.
     """
     size_bytes = 0
@@ -52,7 +53,8 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
                     )
                 yield piece
     except OSError as error:
-        raise RecordingError(f"cannot read {path}: {error.strerror or error}", "name a file") from None
+        kind = UsageError if isinstance(error, FileNotFoundError) else RecordingError
+        raise kind(f"cannot read {path}: {error.strerror or error}", "name a file") from None
     except EOFError:
         raise CutOffError(f"{path}: the compressed file is cut off", again) from None
     except zlib.error:
