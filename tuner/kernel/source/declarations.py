@@ -276,9 +276,7 @@ class _Reader:
         by_symbol = {"extern", '"C"', "__device__"} <= marks  # a program may look for it
         kept = function is None and (by_symbol or getattr(whole.parent, "type", "") == "ERROR")
         plain = function is not None and not marks & _OF_DEVICE
-        typed = (
-            plain and head and head[0] not in self._called
-        )  # a function of a macro's name, not a macro's call
+        typed = plain and head and head[0] not in self._called  # a function of a macro's name, no call of it
         declared = frozenset() if kept else _declared(node) - (frozenset() if typed else self._called)
         self.items.append(Item(whole, declared, "__global__" in marks, plain))
         self.launches += launches_in(node) if function is not None else ()
@@ -328,7 +326,7 @@ class _Reader:
         self, whole: Node, node: Node, function: Node, names: tuple[str, ...], extern_c: bool
     ) -> None:
         name, given = (function.child_by_field_name(one) for one in ("declarator", "parameters"))
-        if name is None or given is None or name.type not in ("identifier", "qualified_identifier"):
+        if name is None or given is None or not re.fullmatch(r"[\w:]+", code(name)):
             return  # an explicit instantiation or specialisation
         template = whole.child_by_field_name("parameters")
         bounds = next(walk(node, "launch_bounds"), None)
@@ -358,7 +356,8 @@ class _Reader:
         """Return the type that words stand for."""
         pointers = words.count("*")
         const = pointers > 0 and "const" in words
-        base = base_of(words)
+        base, own = base_of(words), base_of(words).rpartition("::")[2]
+        base = own if own in self.structs or own in self.aliases else base
         text = base + "*" * pointers
         for _ in range(16):  # an alias of an alias, but not for ever
             if base not in self.aliases:
