@@ -187,6 +187,7 @@ def test_sources_that_include_and_that_are_generated(tmp_path: Path) -> None:
     assert lines[1:5] == ["#elif (k == 1)", "made(few, x)", "#elif (k == 3)", "made(many, x)"]
     assert "MiB" in refused(lambda: defined(lambda p: "x" * (3 << 20) + str(p["k"]), N, params))
     assert "cannot read" in refused(lambda: defined("missing.cu"))
+    assert "kernel_source fails: KeyError: 'm'" in refused(lambda: defined(lambda p: p["m"], N, params))
 
 
 def refused(call: Any) -> str:

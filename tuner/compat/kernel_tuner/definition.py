@@ -15,6 +15,7 @@ from tuner.api.tracing import traced
 from tuner.core.errors import UsageError
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import parse
+from tuner.kernel.functions import first_line
 from tuner.kernel.headers import with_own_headers
 from tuner.kernel.options import is_allowed
 from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
@@ -245,7 +246,13 @@ def _generated(generate: Callable[[Any], Any], choices: Choices, where: Sequence
     varied = [name for name, values in choices.items() if len(values) > 1]
     for number, one in enumerate(configurations(choices, where)):
         test = " && ".join(f"{name} == {one[name]}" for name in varied)
-        texts.setdefault(str(generate(one)), []).append(f"({test or 1})")
+        try:
+            text = str(generate(one))
+        except Exception as error:
+            raise UsageError(
+                f"the function for kernel_source fails: {first_line(error)}", "correct it"
+            ) from error
+        texts.setdefault(text, []).append(f"({test or 1})")
         if number > MOST_SOURCES or sum(map(len, texts)) > MOST_BYTES:
             raise UsageError(f"the function generates more than {MOST_BYTES >> 20} MiB", "give fewer values")
     if len(texts) < 2:
