@@ -187,6 +187,7 @@ def test_sources_that_include_and_that_are_generated(tmp_path: Path) -> None:
     assert lines[1:5] == ["#elif (k == 1)", "made(few, x)", "#elif (k == 3)", "made(many, x)"]
     assert "MiB" in refused(lambda: defined(lambda p: "x" * (3 << 20) + str(p["k"]), N, params))
     assert "cannot read" in refused(lambda: defined("missing.cu"))
+    assert "lang='OPENCL' is not served" in refused(lambda: defined("__kernel void scale() {}"))
     assert "kernel_source fails: KeyError: 'm'" in refused(lambda: defined(lambda p: p["m"], N, params))
 
 
@@ -279,7 +280,7 @@ def test_host_code_is_timed_by_what_it_returns(capsys: pytest.CaptureFixture[str
     again, _ = kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params, **call)
     assert sorted(one.get("time", 9) for one in again) == sorted(one.get("time", 9) for one in results)
     assert "no configuration of twice succeeded; the first: compile_error" in refused(
-        lambda: kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params, lang="C")
+        lambda: kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params)
     )
     with pytest.raises(UsageError, match=r"seen\.json has the parameters factor, wait"):
         kernel_tuner.tune_kernel("twice", HOST, 1, [x, np.int32(N)], {"factor": [2]}, lang="C", cache="seen")

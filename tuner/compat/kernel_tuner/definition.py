@@ -112,7 +112,7 @@ def define(
     for argument, remedy in NOT_SERVED.items():
         if options.get(argument):
             raise UsageError(f"{argument} is not served", remedy)
-    lang = str(options.get("lang") or "CUDA").upper()
+    lang = str(options.get("lang") or _language(listed(source))).upper()
     if lang not in (*CUDA, "C"):
         raise UsageError(f"lang={lang!r} is not served", f"kernels are {', '.join(CUDA)}, host code is C")
     choices = {one: _values(values) for one, values in params.items()}
@@ -228,6 +228,12 @@ def _source(source: Any, choices: Choices, where: Sequence[str], macros: Mapping
     return "\n".join(
         [*(f"#define {one} {macros[one]}" for one in used), *(["#line 1"] if used else []), text]
     )
+
+
+def _language(sources: Sequence[Any]) -> str:
+    """Return what a source is written in, as Kernel Tuner finds it."""
+    text = "" if callable(sources[0]) else "".join(map(_read, sources))
+    return "CUDA" if not text or "__global__" in text else "OpenCL" if "__kernel" in text else "C"
 
 
 def _read(source: Any) -> str:
