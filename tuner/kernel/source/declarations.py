@@ -26,6 +26,7 @@ from tuner.kernel.source.tree import (
     head_of,
     name_node,
     names_in,
+    pointers_of,
     stars,
     text_of,
     tree_of,
@@ -348,9 +349,9 @@ class _Reader:
     def _parameter(self, node: Node, otherwise: str) -> Parameter:
         declarator = node.child_by_field_name("declarator")
         name = name_node(declarator)
-        pointers = stars(declarator) + any(one.type.endswith("array_declarator") for one in walk(declarator))
+        pointers, rows = pointers_of(declarator)
         kind = self.type_of([*head_of(node), *["*"] * pointers])
-        return Parameter(text_of(name) if name is not None else otherwise, kind)
+        return Parameter(text_of(name) if name is not None else otherwise, kind, rows)
 
     def type_of(self, words: Sequence[str]) -> CType:
         """Return the type that words stand for."""
