@@ -70,6 +70,8 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"args": [X[::2], X, 5000]}, ["x is not contiguous", "ascontiguousarray(x)"]),
         ({"args": [X.astype(float), X, 5000]}, ["x is float64", "float*", "x.astype('float32')"]),
         ({"args": [X[:0], X, 5000]}, ["x has no elements"]),
+        ({"args": [np.zeros(4, "f4, i4"), X, 5000]}, ["x is void64; pass x.view('uint32')"]),
+        ({"args": [np.zeros(4, "f4, f4"), X, 5000]}, ["x is void64; pass x.view('float32')"]),
         ({"args": [X, X, 5000.5]}, ["n is 5000.5", "whole number"]),
         ({"args": {"x": X, "y": X, "m": 5000}}, ["no argument 'm'", "choose from: x, y, n"]),
         ({"params": {"BLOCK": [64], "TILES": [1]}}, ["TILES", "did you mean TILE?"]),
@@ -107,7 +109,10 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"constants": {"w": X}}, ["no such __constant__; there is none to choose"]),
         ({"tolerance": "q"}, ["tolerance = 'q' uses unknown name"]),
         ({"reference": "0.5 * z"}, ["reference = '0.5 * z' uses unknown name 'z'"]),
-        ({"compile_options": ["-fast"]}, ["compile_options has '-fast'"]),
+        (
+            {"compile_options": ["-Iown"]},
+            ["compile_options has '-Iown'", "headers lie beside the source's file"],
+        ),
         ({"args": [np.full_like(X, np.nan), X, 5000]}, ["x has NaN", "pass numbers"]),
         ({"args": [X, np.full_like(X, np.nan), 5000]}, ["y has NaN", "outputs=['y']"]),
         ({"reference": lambda x, m: x}, ["the reference wants 'm'", "choose from: n, x, y"]),
@@ -437,6 +442,18 @@ def test_constant_memory_is_filled_as_it_is_declared(declared: str, given: Any) 
     tuner.Kernel(
         source, [X, X, len(X)], {"BLOCK": [64], "T": [1, 2]}, grid="n", block="BLOCK", constants={"w": given}
     )
+
+
+def test_constant_memory_may_be_in_a_namespace(tmp_path: Path) -> None:
+    source = "namespace a { __constant__ float w; }\n" + STENCIL.replace("0.5f *", "a::w *")
+    tuner.Kernel(source, **KERNEL, constants={"a::w": 0.5}).save(tmp_path / "k.toml")
+    assert 'constants = { "a::w" = "a__w_" }' in (tmp_path / "k.toml").read_text()
+
+
+def test_whole_numbers_beside_fractions_are_fractions(tmp_path: Path) -> None:
+    values = {**KERNEL["params"], "PART": [0.5, 1, 2]}
+    tuner.Kernel(STENCIL.replace("0.5f", "PART"), **{**KERNEL, "params": values}).save(tmp_path / "k.toml")
+    assert "PART = { values = [0.5, 1.0, 2.0]" in (tmp_path / "k.toml").read_text()
 
 
 def test_a_template_gets_the_parameters_of_its_names(tmp_path: Path) -> None:

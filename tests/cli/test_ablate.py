@@ -156,7 +156,7 @@ def test_a_slip_is_said_without_a_gpu(
     file = str(kernel.file)
     assert_refused(said_by(capsys, name, file, "--config", "plian items=1"), 2, "no variant 'plian'")
     assert_refused(said_by(capsys, name, file, "--config", "plain items=9"), 2, "items is never '9'")
-    assert_refused(said_by(capsys, name, "--trial", "99"), 1, "there is no trial 99")
+    assert_refused(said_by(capsys, name, "--trial", "99"), 2, "there is no trial 99")
     assert_refused(said_by(capsys, name, "--trial", "1", "--config", "default"), 2, "exclude each other")
     assert_refused(said_by(capsys, name, file, "--device", "tpu"), 2, "this needs a GPU of this machine")
     if name == "ablate":

@@ -260,6 +260,8 @@ def test_trial_parts(path: Path) -> None:
     assert record["sources"] == ["// source of 0\n\t__global__ void f();\n"]
     assert record["verification"]["worst_ratio"] == 0.2
     assert "exclude each other" in str(fails(trial, "1", "--json", "--log"))
+    assert "exclude each other" in str(fails(trial, "1", "--again", "--log"))
+    assert "add --again" in str(fails(trial, "1", "--device", "cuda"))
     assert "there is no trial 99" in str(fails(trial, "99"))
     call(trial, "0", code=2)
 

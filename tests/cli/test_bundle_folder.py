@@ -83,7 +83,7 @@ def test_a_bundle_is_replaced_as_a_whole_and_nothing_else_is(
     assert bundled(capsys, database, output, "--force").code == 0
     assert contents(output) == before
     run("sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS", cwd=output)
-    assert_refused(bundled(capsys, database, tmp_path / "none" / "out"), 1, "is no folder")
+    assert_refused(bundled(capsys, database, tmp_path / "none" / "out"), 2, "is no folder")
     with contextlib.chdir(output / "runtime"):  # it would be gone
         assert_refused(bundled(capsys, database, Path(".."), "--force"), 1, ".. is where you are")
     (tmp_path / "link").symlink_to(output)

@@ -19,6 +19,20 @@ LAUNCHED = {
         ["ROWS = { values = [4, 8, 16, 32, 64], default = 16", "STEP = { values = [1, 2, 4, 8], default = 8"],
         ["FAST = { values = [0, 1], default = 0 }", 'block = ["ROWS * 8"]'],
     ),
+    "what a template has by itself, behind what is chosen": (
+        f"""template <typename T> struct Twice {{ __device__ T operator()(T v) const {{ return 2 * v; }} }};
+        template <typename T, class Op = Twice<T>, typename = void>
+        __global__ void k(T* y, [[maybe_unused]] int n) {{ {BOUND} y[i] = Op()(y[i]); }}""",
+        ['entry = "k<input_type>"', 'arguments = ["y", "n"]'],
+    ),
+    "arrays of rows": (
+        """#define N 1024
+        #define M 64
+        __global__ void k(float (*x)[N], const double y[M][N], float z[][M][N], int rows) {
+            int r = blockIdx.y, c = blockIdx.x * blockDim.x + threadIdx.x;
+            if (r < rows && c < N) x[r][c] = 2 * y[r % M][c] + z[r][3][c]; }""",
+        ['x = { shape = ["rows", "N"]', 'y = { shape = ["M", "N"]', 'z = { shape = ["rows", "M * N"]'],
+    ),
     "a number of the code": (
         f"""#define COUNT 64
         __global__ void k(float* y, int n) {{ {BOUND} y[i] = COUNT * threadIdx.x; }}

@@ -345,13 +345,15 @@ def test_a_kernel_in_a_header_of_the_program_is_read(
 ) -> None:
     """With what the program declares before it, and the structs of other headers."""
     (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "span.h").write_text("#pragma once\nstruct Span { int n; float by; };\n")
+    (tmp_path / "parts" / "span.h").write_text(
+        "#pragma once\nnamespace of { struct Span { int n; float by; }; }\n"
+    )
     (tmp_path / "parts" / "scale.cuh").write_text(
         """\
 #ifndef SCALE_CUH
 #define SCALE_CUH 1
 #include "span.h"
-template <int TILE> __global__ void scale(const float* x, float* y, Span span) {
+template <int TILE> __global__ void scale(const float* x, float* y, const of::Span span) {
     const int first = (blockIdx.x * blockDim.x + threadIdx.x) * TILE;
     for (int t = 0; t < TILE; ++t) if (first + t < span.n) y[first + t] = span.by * twice(x[first + t]);
 }
@@ -365,7 +367,7 @@ template <int TILE> __global__ void scale(const float* x, float* y, Span span) {
 __device__ float twice(float x) { return 2 * x; }
 #include "parts/scale.cuh"
 int main() {
-    Span span = {atoi(argv[1]), 1.5f};
+    of::Span span = {atoi(argv[1]), 1.5f};
     scale<4><<<span.n / 1024, 256>>>(x, y, span);
 }
 """,

@@ -114,6 +114,7 @@ def test_query_that_finds_nothing_says_so(path: Path) -> None:
         (("--size", "mm=4096"), "no size 'mm' in {}; did you mean m?"),
         (("--size", "m=1", "--size", "m=2"), "gives m twice"),
         (("--kernel", "gemm", "--kernel", "reduce"), "--kernel is given 2 times"),
+        (("--run", ""), "--run is an empty text"),
         (("--replayed", "--measured"), "--replayed and --measured exclude each other"),
     ],
 )

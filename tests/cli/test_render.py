@@ -33,6 +33,11 @@ def kernel_file(tmp_path: Path) -> Path:
     return write_kernel(tmp_path / "own")
 
 
+def test_a_database_that_is_named_must_be_there(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("render", "explain"):
+        assert_refused(said_by(capsys, command, "vector_add", "--db", "none.db"), 1, "no database none.db")
+
+
 def tune_render(capsys: pytest.CaptureFixture[str], *arguments: object) -> Said:
     said = said_by(capsys, "render", *map(str, arguments))
     assert said.code == 0, said.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -24,7 +25,7 @@ def test_ctrl_c_once(tmp_path: Path) -> None:
     """Other signals: tests/tuning/test_signals.py, and tests/cli/test_shard.py for SIGTERM."""
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     database = tmp_path / "results" / "tuning.db"
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "12", sleep_s=0.5)
+    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "12", "--json", sleep_s=0.5)
     fake.wait_for_trials(database, 1)
     began = time.monotonic()
     fake.interrupt()
@@ -38,6 +39,8 @@ def test_ctrl_c_once(tmp_path: Path) -> None:
     assert_no_process_left(fake.mark)
     kept = trials_in(database)
     assert f"stopped after {kept} of 12" in last
+    (record,) = json.loads(said.out)
+    assert last == f"tune: {record['error']}" and not record["winner"] and record["best_yet"]["time_ns"] > 0
     with sqlite3.connect(database) as connection:
         assert connection.execute("SELECT state FROM runs").fetchall() == [("interrupted",)]
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)

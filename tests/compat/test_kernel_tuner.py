@@ -13,6 +13,7 @@ import pytest
 
 import tuner.compat.kernel_tuner as kernel_tuner
 import tuner.compat.pycuda_driver as drv
+from tests.fake_arrays import Exported
 from tests.fake_driver.programs import run_program
 from tests.faults import tune_fake
 from tuner.api import tune as module
@@ -77,7 +78,7 @@ def test_a_script_gets_what_it_reads(capsys: pytest.CaptureFixture[str]) -> None
         compiler_options=["-arch", "sm_52"], iterations=3,
     )  # fmt: skip
     said = capsys.readouterr().out
-    assert "-arch sm_52 is left out" in said and "unused is not varied" in said
+    assert "-arch=sm_52 is left out" in said and "unused is not varied" in said
     assert "strategy genetic_algorithm: all 8 configurations are tried\n" in said
     assert {(one["block_size_x"], one["tile"]) for one in results} == {(64, 1), (128, 1), (32, 2), (64, 2)}
     assert list(results[0])[:4] == list(PARAMETERS)
@@ -156,6 +157,24 @@ def test_grids_blocks_and_macros() -> None:
     )
 
 
+def test_restrictions_may_name_what_a_function_takes() -> None:
+    pairs = [(lambda size, tile: size * tile > 64, ["block_size_x", "tile"]), ["tile > 1", "tile < 4"]]
+    assert defined(restrictions=pairs[:1]).how["where"] == ["block_size_x * tile > 64"]
+    assert defined(restrictions=tuple(pairs[1])).how["where"] == pairs[1]
+    assert list(defined(block_size_names="tile").how["block"]) == ["tile", "1", "1"]
+
+
+def test_options_of_nvcc_are_taken_as_nvrtc_has_them(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "by.cuh").write_text("#define BY 3\n")
+    given = ["-O3", "-Iown", "-Xptxas", "-v", "-std", "c++17", "-D", "X=2", "-maxrregcount", "32"]
+    what = defined("#include <by.cuh>\n#include <cuda_fp16.h>\n" + SCALE, compiler_options=given)
+    assert what.how["compile_options"] == ["-std=c++17", "-DX=2", "-maxrregcount=32"]
+    assert what.notes[0].startswith("-O3 -Xptxas=-v is left out") and "#define BY 3" in what.source
+    assert "#include <cuda_fp16.h>" in what.source and "#include <by.cuh>" not in what.source
+    assert defined(compiler_options="-use_fast_math").how["compile_options"] == ["-use_fast_math"]
+
+
 def test_sources_that_include_and_that_are_generated(tmp_path: Path) -> None:
     (tmp_path / "a.cu").write_text('#include "b.cu"\n#include "c.cu"\nk')
     (tmp_path / "b.cu").write_text("int b;")
@@ -168,6 +187,8 @@ def test_sources_that_include_and_that_are_generated(tmp_path: Path) -> None:
     assert lines[1:5] == ["#elif (k == 1)", "made(few, x)", "#elif (k == 3)", "made(many, x)"]
     assert "MiB" in refused(lambda: defined(lambda p: "x" * (3 << 20) + str(p["k"]), N, params))
     assert "cannot read" in refused(lambda: defined("missing.cu"))
+    assert "lang='OPENCL' is not served" in refused(lambda: defined("__kernel void scale() {}"))
+    assert "kernel_source fails: KeyError: 'm'" in refused(lambda: defined(lambda p: p["m"], N, params))
 
 
 def refused(call: Any) -> str:
@@ -190,6 +211,9 @@ def refused(call: Any) -> str:
         ({"restrictoins": []}, "there is no argument 'restrictoins'; did you mean"),
         ({"answer": [X]}, "answer has 1 parts, and arguments 4"),
         ({"answer": [X[:5], None, None, None]}, "answer[0] has 5 elements; give 4096"),
+        ({"block_size_names": ["a", "b", "c", "d"]}, "block_size_names has 4 names; give three at most"),
+        ({"metrics": ["time"]}, "metrics is a list; pass a dictionary"),
+        ({"metrics": {"x": lambda p: p["energy"]}}, "metrics: x fails: KeyError: 'energy'; correct it"),
         (
             {"verify": lambda _, __: True, "device": 1},
             "what this process launches is on GPU 0; set CUDA_VISIBLE_DEVICES",
@@ -205,6 +229,14 @@ def refused(call: Any) -> str:
 def test_what_is_not_served_is_said_in_a_line(options: dict[str, Any], words: str) -> None:
     assert words in refused(
         lambda: kernel_tuner.tune_kernel("scale", SCALE, N, ARGUMENTS, PARAMETERS, **options)
+    )
+
+
+def test_an_answer_is_for_an_array_of_any_library() -> None:
+    arguments = [Exported(X.ctypes.data, X.shape, device=(1, 0)), *ARGUMENTS[1:]]
+    call = (SCALE, N, arguments, PARAMETERS)
+    assert "answer[0] has 5 elements; give 4096" in refused(
+        lambda: kernel_tuner.tune_kernel("scale", *call, answer=[X[:5], None, None, None])
     )
 
 
@@ -248,7 +280,7 @@ def test_host_code_is_timed_by_what_it_returns(capsys: pytest.CaptureFixture[str
     again, _ = kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params, **call)
     assert sorted(one.get("time", 9) for one in again) == sorted(one.get("time", 9) for one in results)
     assert "no configuration of twice succeeded; the first: compile_error" in refused(
-        lambda: kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params, lang="C")
+        lambda: kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params)
     )
     with pytest.raises(UsageError, match=r"seen\.json has the parameters factor, wait"):
         kernel_tuner.tune_kernel("twice", HOST, 1, [x, np.int32(N)], {"factor": [2]}, lang="C", cache="seen")

@@ -7,6 +7,7 @@ import pytest
 
 from tests.stored import t1_space
 from tuner.core.errors import ExpressionError, RecordingError, SpaceError
+from tuner.core.model import Status
 from tuner.formats.foreign import read_foreign, read_results
 from tuner.formats.t1 import read_t1
 from tuner.kernel.space import SearchSpace
@@ -45,6 +46,12 @@ def test_a_cache_also_without_its_last_brackets(tmp_path, cut):
     results = read_foreign(path)
     space = SearchSpace.from_kernel(results.kernel, results.problem, results.recording.gpu)
     assert set(space.configurations()) == {recording.configuration(row) for row in TIMES}
+
+
+def test_a_failure_in_a_cache_may_have_its_kind_in_place_of_a_time(tmp_path):
+    failed = {"bx": 32, "mode": "a", "__error__": "CompilationFailedConfig"}
+    recording = read_results(written(tmp_path / "k", {**CACHE, "cache": {**CACHE["cache"], "32,a": failed}}))
+    assert (recording.rows[32, "a"].status, recording.notes) == (Status.COMPILE_ERROR, [])
 
 
 def test_a_cache_that_ends_with_a_comma(tmp_path):

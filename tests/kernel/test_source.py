@@ -90,6 +90,7 @@ def test_kernels_are_found_whatever_stands_around_them() -> None:
         template <typename T, int N = 4, class U = Pair<int, 3>>
         __global__ void generic(T* x) {}
         template __global__ void generic<float, 4>(float* x);
+        template __global__ void a::generic<float, 4>(float* x);
         struct Class { __device__ void member() {} };
         __device__ float helper(float x) { return x; }
         int main() { return 0; }
@@ -107,7 +108,7 @@ def test_kernels_are_found_whatever_stands_around_them() -> None:
     )
     assert source.kernel("inner") is found["solver::inner"]
     plain = [(one.names, one.node.start_point[0] + 1) for one in source.items if one.plain_function]
-    assert plain == [({"main"}, 28)]
+    assert plain == [({"main"}, 29)]
 
 
 def test_a_kernel_is_named_where_there_are_several() -> None:

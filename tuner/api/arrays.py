@@ -74,7 +74,10 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
             f"{name} has no elements: its shape is {values.shape}", "pass an array with elements"
         )
     if (dtype := dtype or values.dtype.name) not in ITEMSIZE:
-        raise UsageError(f"{name} is {dtype}", f"pass one of {', '.join(ITEMSIZE)}")
+        kinds = [values.dtype[one].name for one in values.dtype.names or ()]
+        word = kinds[0] if len(set(kinds)) == 1 else "uint32"
+        remedy = f"{name}.view({word!r}): its words" if kinds else f"one of {', '.join(ITEMSIZE)}"
+        raise UsageError(f"{name} is {dtype}", f"pass {remedy}")
     return values, dtype
 
 

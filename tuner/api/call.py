@@ -300,6 +300,8 @@ def values_of(name: str, given: Any) -> list[Value]:
         raise UsageError(
             f"params has {name} = [{shown}]", "give values of one type: numbers, text, or True and False"
         )
+    if any(isinstance(value, float) for value in values):  # beside whole ones, as in [0.5, 1, 2]
+        values = [float(value) for value in values]
     return list(dict.fromkeys(values))
 
 

@@ -90,8 +90,8 @@ class Reader:
         self.names = file_names(signature, call.constants)
         self.types = {self.names[one.name]: one.type for one in signature.parameters}
         of_names = ("args", "outputs", "sizes", "shapes", "constants", "reference")
-        self.call = call = replace(call, **{what: self._in_file(getattr(call, what)) for what in of_names})
         self.symbols = {self.names[symbol]: symbol for symbol in call.constants}
+        self.call = call = replace(call, **{what: self._in_file(getattr(call, what)) for what in of_names})
         self.arrays: dict[str, tuple[NDArray[Any], str]] = {}
         self.numbers: dict[str, tuple[str, Value]] = {}
         self.members: dict[str, dict[str, tuple[str, Value]]] = {}  # of structs by value

@@ -98,7 +98,7 @@ def loaded(file: Path) -> KernelSpec:
     try:
         return load_kernel(str(file))
     except KernelError as error:
-        problem, remedy = _of_call(error.problem, file), error.remedy
+        problem, remedy = _of_call(error.problem, file), _of_call(error.remedy, file)
         unknown = re.match(r"(?!reference|tolerance|reduction).* uses unknown name '(\w+)'", problem)
         if unknown and "did you mean" not in remedy:
             remedy += f", or add {unknown[1]} to params"
@@ -113,6 +113,7 @@ _IN_FILE = {
     r"^arguments: value\b": "args",
     r"^compile: options\b": "compile_options",
     r"^reference: numpy\b": "reference",
+    r"\bfolders of headers are in \[compile\] include": "headers lie beside the source's file",
     r"^reference: (tolerance|reduction)\b": r"\1",
 }
 """Where a file has what a call gives: patterns, and the words of the call."""

@@ -18,8 +18,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from tuner.cli.loader import all_help, help_all, kernel_names, kernels_like
-from tuner.core import signals
+from tuner.cli.loader import all_help, help_all, kernels_like
+from tuner.core import paths, signals
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.version import __version__
 from tuner.report.layout import message_lines
@@ -114,7 +114,7 @@ class _LazyGroup(click.Group):
         if word in FORMER:
             args = [*FORMER[word].split(), *args[1:]]
         elif word not in COMMANDS:
-            kernels = kernel_names()
+            kernels = paths.builtin_kernels()
             if not (word in kernels or word.endswith((".toml", ".cu")) or "/" in word):
                 close = difflib.get_close_matches(word, [*COMMANDS, *FORMER, *kernels], n=1)
                 if Path(f"{word}.toml").is_file():

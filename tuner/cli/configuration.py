@@ -237,7 +237,8 @@ def _winner(
 
     One of a replay is taken where nothing was measured.
     """
-    if not given.db.is_file():
+    may_lack = given.db == paths.DATABASE or not isinstance(given, ForGpuArguments)  # which stores nothing
+    if may_lack and not given.db.is_file():
         return None, ""
     filters = Filters(
         **kernel_filters(kernel), problem_key=problem.key, gpu_name=gpu.name if gpu else "", exportable=True,

@@ -25,7 +25,8 @@ def check(asked: DbCheckArguments) -> None:
     """Check the file's structure and the digest of every row."""
     with Database.open(asked.db, write=False) as database:
         result = database.check()
-    show_line(", ".join(counted(count, table.removesuffix("s")) for table, count in result.rows.items()))
+    if result.rows:  # else the file is too damaged to be counted
+        show_line(", ".join(counted(count, table.removesuffix("s")) for table, count in result.rows.items()))
     for problem in result.problems:
         show_line(problem)
     if count := len(result.problems):

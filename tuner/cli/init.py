@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tuner.cli.commands.inspection import InitArguments
 from tuner.core.errors import KernelError, UsageError
-from tuner.core.files import refuse_missing_parent, whole_file
+from tuner.formats.files import new_file
 from tuner.kernel.draft import GAP
 from tuner.kernel.headers import read_source
 from tuner.kernel.load import read_kernel
@@ -21,7 +21,8 @@ def init(asked: InitArguments) -> None:
     """Write the file, and print what is in it and what comes next.
 
     Raises:
-        UsageError: there is no such source, or the file exists.
+        UsageError: there is no such source.
+        DatabaseError: the file exists, or cannot be written.
         KernelError: the source has no kernel or several, or one that no launch can call.
     """
     source = asked.source
@@ -32,9 +33,6 @@ def init(asked: InitArguments) -> None:
     output = asked.output or source.with_suffix(".toml")
     if output.suffix != ".toml":
         raise UsageError(f"{output} is no name of a kernel's file", "let it end in .toml")
-    if output.exists() and not asked.force:
-        raise UsageError(f"{output} exists", "give another one with -o, or replace it with --force")
-    refuse_missing_parent(output)
     text = read_source(source)
     try:
         read = read_whole(text, source)
@@ -48,7 +46,7 @@ def init(asked: InitArguments) -> None:
     template = os.path.relpath(source, output.parent)
     launches = [replace(launch, template=template) for launch in draft.launches]
     written = replace(draft, head=[first, *draft.head], launches=launches).toml()
-    with whole_file(output, replace=asked.force) as path:
+    with new_file(output, force=asked.force) as path:
         path.write_text(written, encoding="utf-8")
     fixed = [line for line in draft.head if not line.startswith(GAP)]
     how = ": a parameter is a macro that the source does not define, or between #ifndef and #endif"

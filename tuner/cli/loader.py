@@ -201,9 +201,15 @@ class Once(click.Command):
         """Read the command line.
 
         Raises:
-            UsageError: an option of one value is given more than once, or an option with its opposite.
+            UsageError: an option of one value is given more than once, or an option with its opposite, or a value is an
+                empty text, as that of a variable that is not set: no filter, and the working folder as a path.
         """
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        values, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter in given:
+            value = values[parameter.name or ""]
+            if value == "" or (isinstance(value, list | tuple) and "" in value):
+                name = parameter.opts[-1] if isinstance(parameter, click.Option) else "an argument"
+                raise UsageError(f"{name} is an empty text", "leave it out, or give a value")
         for parameter, times in Counter(given).items():
             if times == 1 or not isinstance(parameter, click.Option) or parameter.multiple:
                 continue
@@ -245,14 +251,9 @@ def kernel_argument(*, required: bool = False) -> Any:
     return declared(parameters, otherwise)
 
 
-def kernel_names() -> list[str]:
-    """Return the names of the built-in kernels, without what reads them."""
-    return sorted(path.stem for path in paths.search_spaces().glob("*.toml") if "." not in path.stem)
-
-
 def kernels_like(ctx: click.Context, parameter: click.Parameter | None, begun: str) -> list[CompletionItem]:  # noqa: ARG001
     """Return the built-in kernels that a shell completes a word to, or files where there is none."""
-    fitting = [CompletionItem(name) for name in kernel_names() if name.startswith(begun)]
+    fitting = [CompletionItem(name) for name in paths.builtin_kernels() if name.startswith(begun)]
     return fitting or [CompletionItem(begun, type="file")]
 
 

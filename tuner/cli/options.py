@@ -87,16 +87,7 @@ class Duration(Amount):
         return super().convert(value, param, ctx)
 
 
-class _File(click.Path):
-    """A path that is not empty: Path would take that for the working directory."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
-            self.fail("an empty text names no file", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FILE = _File(path_type=Path)
+FILE = click.Path(path_type=Path)
 MODES = click.Choice(["cold", "rotating", "warm"])
 MODES_OR_AUTO = click.Choice(["auto", *MODES.choices])
 REGIMES = click.Choice(["rested", "sustained"])

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.commands.winners import ExportArguments, ImportArguments
-from tuner.cli.filters import filters_of, parse_sizes, report_damage
+from tuner.cli.filters import filters_of, parse_sizes, refuse_unknown, report_damage
 from tuner.cli.loader import given_options
 from tuner.core.errors import UsageError
 from tuner.database.database import Database
@@ -34,6 +34,7 @@ def export(asked: ExportArguments) -> None:
         variant=asked.variant, replayed=None if asked.replayed or asked.run_id else False,
     )  # fmt: skip
     with Database.open(asked.db, write=False) as database:
+        refuse_unknown(database, filters)
         if filters.run:
             filters = replace(filters, run=database.run_id(filters.run))
         _write(asked.kind, results_of(database, filters), asked.output, force=asked.force)

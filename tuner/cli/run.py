@@ -35,7 +35,7 @@ from tuner.kernel.space import narrow
 from tuner.report.next_steps import next_steps, show_next
 from tuner.report.plots import check_plot
 from tuner.report.progress import RunProgress
-from tuner.report.result_record import result_as_json
+from tuner.report.result_record import result_as_json, stopped_as_json
 from tuner.report.run_plot import plot_run
 from tuner.report.summary import best_so_far, summary, why_nothing
 from tuner.report.tables import say, show_json
@@ -268,9 +268,11 @@ def _run(
     observer = Observer[State]() if asked.quiet else RunProgress(shown, full=asked.full)
     try:
         return session.tune(request, device, jobs.database, observer, stop)
-    except Interrupted:
-        if observer.now is not None and not asked.as_json:
-            click.echo(best_so_far(observer.now, full=asked.full))
+    except Interrupted as stopped:
+        if observer.now is not None:
+            job.records.append(stopped_as_json(observer.now, str(stopped)))
+            if not asked.as_json:
+                click.echo(best_so_far(observer.now, full=asked.full))
         raise
     except TunerError as error:
         inaccurate = isinstance(error, TooInaccurateError)

@@ -36,10 +36,12 @@ POLL_S = 0.1
 
 def trial(asked: TrialArguments) -> None:
     """Print a trial, a part of it, or its time then and now."""
-    if asked.as_json + asked.only_source + asked.only_log > 1:
-        raise UsageError("--json, --source and --log exclude each other", "give one of them")
+    if (asked.as_json or asked.again) + asked.only_source + asked.only_log > 1:
+        raise UsageError("--json or --again, --source and --log exclude each other", "give one of them")
     if asked.launch is not None and not asked.only_source:
         raise UsageError("--launch chooses a source", "add --source")
+    if asked.device and not asked.again:
+        raise UsageError("--device is where a trial runs again", "add --again")
     with Database.open(asked.db, write=False) as database:
         stored = database.trial(asked.number)
         if asked.again:

@@ -118,6 +118,12 @@ class DatabaseError(TunerError):
     """The database cannot be read or written."""
 
 
+class NotStoredError(DatabaseError):
+    """The database has no run or trial of this name."""
+
+    exit_code = 2
+
+
 class Interrupted(TunerError):  # noqa: N818 - an event, not an error
     """The user pressed Ctrl-C; everything measured so far is kept."""
 

@@ -32,6 +32,12 @@ def search_spaces() -> Path:
     return _data("search_spaces", "search_spaces")
 
 
+def builtin_kernels() -> list[str]:
+    """Return the names of the kernels that come with the package."""
+    stems = {path.stem for path in search_spaces().glob("*.toml")}
+    return sorted(stem for stem in stems if "." not in stem)  # others have initial configurations
+
+
 def agents_page() -> Path:
     """Return the page for programs that write kernels."""
     return _data("docs/agents.md", "docs/agents.md")

@@ -14,7 +14,7 @@ import sqlite_utils.db
 from sqlite_utils.db import NotFoundError
 
 from tuner.core import paths
-from tuner.core.errors import DatabaseError
+from tuner.core.errors import DatabaseError, NotStoredError
 from tuner.core.model import Run, Trial, digest
 from tuner.database import cells, opening, rows
 from tuner.database.cells import Damaged
@@ -138,7 +138,7 @@ class DatabaseFile:
         if not start or not ids:
             raise self._no_run(start)
         if len(ids) > 1:
-            raise DatabaseError(f"{len(ids)} runs start with {start!r}", "give more of the id")
+            raise NotStoredError(f"{len(ids)} runs start with {start!r}", "give more of the id")
         return str(ids[0]["id"])
 
     def run_ids(self) -> list[str]:
@@ -228,7 +228,7 @@ class DatabaseFile:
         """
         for row in self.rows_where("trials", "id = ?", trial_id):
             return row
-        raise DatabaseError(f"there is no trial {trial_id} in {self.path}", "tune trials lists the trials")
+        raise NotStoredError(f"there is no trial {trial_id} in {self.path}", "tune trials lists the trials")
 
     def _sources(self, digests: list[str], trial_id: int) -> tuple[str, ...]:
         among = f"digest IN ({', '.join('?' * len(digests))})"
@@ -239,7 +239,7 @@ class DatabaseFile:
         return tuple(texts[key] for key in digests)
 
     def _no_run(self, run_id: str) -> DatabaseError:
-        return DatabaseError(
+        return NotStoredError(
             f"there is no run {run_id!r} in {self.path}", "tune trials --json names the runs"
         )
 

@@ -313,7 +313,7 @@ _CAUSES = {
 
 @contextmanager
 def explained(
-    path: Path, connection: sqlite3.Connection | None = None, *, opening: bool = False, copying: bool = False
+    path: Path, connection: sqlite3.Connection | None = None, *, opening: bool = False, of: Path | None = None
 ) -> Iterator[None]:
     """Turn what SQLite or the system raises into one line with a remedy.
 
@@ -321,7 +321,7 @@ def explained(
         path: what is named.
         connection: which tells Ctrl-C from a statement that had no end.
         opening: whether ``tune db check`` would fail in the same way.
-        copying: whether it is a copy, which can be made elsewhere.
+        of: what the path is to be a copy of, which can be made elsewhere.
 
     Raises:
         KeyboardInterrupt: SQLite was interrupted by a signal.
@@ -333,17 +333,18 @@ def explained(
         if code == sqlite3.SQLITE_INTERRUPT and not getattr(connection, "exhausted", False):
             raise KeyboardInterrupt from None  # SQLite swallowed it
         cause, remedy = _CAUSES.get(code) or _CAUSES.get(code & 0xFF, (str(error), CHECK))
-        if code & 0xFF == sqlite3.SQLITE_IOERR and not opening and not copying and not path.exists():
+        if code & 0xFF == sqlite3.SQLITE_IOERR and not opening and not of and not path.exists():
             cause, remedy = _CAUSES[sqlite3.SQLITE_READONLY_DBMOVED]
-        if copying and code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        if of and code & 0xFF in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
             remedy = "free some space, or name a file on another disk"
+        path = of if of and code & 0xFF == sqlite3.SQLITE_CORRUPT else path
         unopened = opening and CHECK in remedy
         raise DatabaseError(f"{path}: {cause}", UNOPENED if unopened else remedy) from error
     except UnicodeDecodeError as error:  # SQLite's message quotes the damage
         raise DatabaseError(f"{path}: the file is damaged", UNOPENED if opening else DAMAGED) from error
     except OSError as error:
         raise DatabaseError(
-            f"{error.filename or path}: {error.strerror or error}", "name another file" if copying else OTHER
+            f"{error.filename or path}: {error.strerror or error}", "name another file" if of else OTHER
         ) from error
     except (OverflowError, UnicodeEncodeError) as error:
         raise DatabaseError(f"{path}: {error}", "such a value or path cannot be stored") from error

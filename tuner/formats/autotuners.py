@@ -192,7 +192,7 @@ def read_cache(file: JsonResults) -> ForeignRecording:
             seconds(row.get("benchmark_time"), unit) + seconds(row.get("verification_time"), unit),
         )
         configuration = {name: row[name] for name in declared if name in row}
-        time, times = row.get("time"), row.get("times")
+        time, times = row.get("time", row.get("__error__")), row.get("times")
         gathering.add(configuration, "correct", (time, unit), (times, unit), row.get(objective), took_s)
     _, rows, notes = gathering.gathered()
     parameters = {

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tuner.core.errors import DatabaseError, RecordingError
-from tuner.core.files import whole_file
+from tuner.core.errors import DatabaseError, RecordingError, UsageError
+from tuner.core.files import refuse_missing_parent, whole_file
 from tuner.core.model import ascii_json
 from tuner.core.reading import plain_file
 
@@ -37,6 +37,7 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
 
     Raises:
         CutOffError: it is compressed, and has no end.
+        UsageError: there is no such file.
         RecordingError: it cannot be read, is damaged, or holds more.
     """
     size_bytes = 0
@@ -52,7 +53,8 @@ def pieces(path: Path, most_bytes: int, again: str = "fetch it again") -> Iterat
                     )
                 yield piece
     except OSError as error:
-        raise RecordingError(f"cannot read {path}: {error.strerror or error}", "name a file") from None
+        kind = UsageError if isinstance(error, FileNotFoundError) else RecordingError
+        raise kind(f"cannot read {path}: {error.strerror or error}", "name a file") from None
     except EOFError:
         raise CutOffError(f"{path}: the compressed file is cut off", again) from None
     except zlib.error:
@@ -99,15 +101,15 @@ def new_file(path: Path, *, force: bool) -> Iterator[Path]:
     """Return a path beside the target to write to; without an error, it then has the target's name.
 
     Args:
-        path: of the target, in a folder that exists.
+        path: of the target.
         force: replace a plain file of that name; a link, a folder or a device is never replaced.
 
     Raises:
+        UsageError: there is no folder around it.
         DatabaseError: there is something of that name, or it cannot be written.
     """
     try:
-        if not path.parent.is_dir():
-            raise DatabaseError(f"{path.parent} is no folder", "make it, or name another file with -o")
+        refuse_missing_parent(path)
         if os.path.lexists(path):
             if not stat.S_ISREG(path.lstat().st_mode):
                 raise DatabaseError(f"{path} is a link, a folder or a device", "name a plain file with -o")

@@ -55,7 +55,9 @@ def read_t1(path: Path) -> T1Space:
                 raise RecordingError(f"{path}: {len(described[name])} {name}", f"at most {most} are allowed")
         parameters: dict[str, ParameterSpec] = {}
         for one in described["TuningParameters"]:
-            parameters[str(one["Name"])] = _parameter(path, one)
+            if (name := str(one["Name"])) in parameters:
+                raise RecordingError(f"{path}: two parameters are named {name!r}", "leave one out")
+            parameters[name] = _parameter(path, one)
             if sum(len(spec.values) for spec in parameters.values()) > MOST_OF_ALL:
                 raise RecordingError(f"{path}: more than {MOST_OF_ALL} values", "leave some out")
         conditions = tuple(_condition(path, c, parameters) for c in described.get("Conditions") or ())
@@ -84,7 +86,7 @@ def _condition(
 ) -> tuple[str, Expression]:
     text = str(described["Expression"])
     try:
-        condition = parse(text)
+        condition = parse(text, str(path))
     except ExpressionError as error:
         raise ExpressionError(f"{path}: {error.problem}", error.remedy) from None
     if unknown := sorted(condition.names - parameters.keys()):

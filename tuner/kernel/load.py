@@ -16,6 +16,7 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.errors import KernelError, TunerError, UsageError, suggestion
 from tuner.core.model import Run, digest
+from tuner.core.paths import builtin_kernels as builtin_kernels
 from tuner.kernel.headers import named_file
 from tuner.kernel.options import check_names, read_options
 from tuner.kernel.reference import numpy_of
@@ -46,12 +47,6 @@ SOURCES = (".cu", ".cuh", ".j2", ".cpp", ".h", ".hpp", ".py")
 WITHOUT_RESULTS = ("baselines", "ladder", "initial", "costs", "judge")
 """Tables that change no result, and are left out of the digest: results from before and after an edit are
 compatible."""
-
-
-def builtin_kernels() -> list[str]:
-    """Return the names of the kernels that come with the package."""
-    stems = {path.stem for path in paths.search_spaces().glob("*.toml")}
-    return sorted(stem for stem in stems if "." not in stem)  # others have initial configurations
 
 
 def load_kernel(name_or_file: str) -> KernelSpec:

@@ -33,7 +33,7 @@ def read_options(table: Table) -> tuple[str, ...]:
     """Return the options of a ``compile`` table, in which ``{{ NAME }}`` stands for a value."""
     options = tuple(str(option) for option in table.get("options", list, []))
     for option in options:
-        if not option.startswith("{{") and not _is_allowed(option):
+        if not option.startswith("{{") and not is_allowed(option):
             table.fail(f"options has {option!r}", REMEDY)
     return options
 
@@ -93,12 +93,13 @@ def options_of(
 
 def _rendered(kernel: KernelSpec, option: str, names: Mapping[str, Any]) -> str:
     text = render_text(kernel, option, names, "option").strip()
-    if text and not _is_allowed(text):
+    if text and not is_allowed(text):
         raise KernelError(f"{kernel.file.name}: option {option!r} is {text!r} here", REMEDY)
     return text
 
 
-def _is_allowed(option: str) -> bool:
+def is_allowed(option: str) -> bool:
+    """Return whether an option of NVRTC's changes only the code."""
     name = re.match(r"-{1,2}([A-Za-z][A-Za-z_-]*)", option)
     return (
         name is not None

@@ -8,11 +8,22 @@ from typing import Any
 
 from msgspec import structs
 
-from tuner.core.model import Trial
+from tuner.core.model import Configuration, Trial
 from tuner.core.stats import Ratio, Verdict
 from tuner.report import tables
 from tuner.report.configurations import launch_note
 from tuner.tuning.state import Finish, Result, State, WarmFinish, metrics
+
+
+def stopped_as_json(state: State, reason: str) -> dict[str, Any]:
+    """Return the record of a run that was stopped, with its best trial so far; nothing was raced or confirmed."""
+    best = state.incumbent
+    found = _known(best.configuration, best.time_ns) if best else None
+    return {**result_as_json(Result(state, None, None, {})), "best_yet": found, "error": reason}
+
+
+def _known(configuration: Configuration, time_ns: float | None) -> dict[str, Any]:
+    return {"variant": configuration.variant, "configuration": configuration.values, "time_ns": time_ns}
 
 
 def result_as_json(result: Result) -> dict[str, Any]:
@@ -50,11 +61,7 @@ def result_as_json(result: Result) -> dict[str, Any]:
             "passed_over_behind": warm.passed_over_behind,
         }
     if state.best_before:
-        data["best_known_before"] = {
-            "variant": state.best_before[0].variant,
-            "configuration": state.best_before[0].values,
-            "time_ns": state.best_before[1],
-        }
+        data["best_known_before"] = _known(*state.best_before)
     if finish.incumbent and finish.incumbent_ns and finish.versus_incumbent:
         data["incumbent"] = {**tables.trial_identity(finish.incumbent), "time_ns": finish.incumbent_ns}
         data["versus_incumbent"] = _comparison(finish.versus_incumbent, finish.incumbent_verdict)

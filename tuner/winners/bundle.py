@@ -18,7 +18,7 @@ import jinja2
 
 from tuner.core import paths
 from tuner.core.errors import BundleError
-from tuner.core.files import whole_folder
+from tuner.core.files import refuse_missing_parent, whole_folder
 from tuner.core.model import canonical_json
 from tuner.core.reading import read_at_most
 from tuner.runtime.manifest import FORMAT
@@ -151,10 +151,10 @@ def refuse_target(folder: Path, *, force: bool) -> None:
         force: whether a bundle that is there may be replaced; nothing else is.
 
     Raises:
-        BundleError: there is something else of that name, or in the bundle, or no folder around it.
+        UsageError: there is no folder around it.
+        BundleError: there is something else of that name, or in the bundle.
     """
-    if not folder.absolute().parent.is_dir():
-        raise BundleError(f"{folder.absolute().parent} is no folder", "make it, or name another with -o")
+    refuse_missing_parent(folder)
     if not os.path.lexists(folder):
         return
     if not stat.S_ISDIR(folder.lstat().st_mode):

@@ -163,6 +163,11 @@ def test_why_parameters_were_not_compared(tmp_path: Path, capsys: pytest.Capture
     said = said_by(capsys, "check", written(tmp_path, f"#define short int\n{CODE}"), *alone)
     assert said.code == 0 and "parameters were not compared: " in said.err
     assert "has already been defined" in said.err and "stands for several" not in said.err
+    (tmp_path / "host.h").write_text(
+        "#include <chrono>\nstruct Watch { std::chrono::steady_clock::time_point t; };\n"
+    )
+    said = said_by(capsys, "check", written(tmp_path, f'#include "host.h"\n{CODE}'), *alone)
+    assert said.code == 0 and "parameters were not compared" not in said.err
     several = CODE.replace("if (i < n)", "if (n < 0) twice(y); else if (i < n)").replace('extern "C" ', "")
     template = several.replace("block +", "{{ block }} +").replace("fast", "{{ fast }}")
     (tmp_path / "twofold.cu.j2").write_text(f"__device__ void twice(float* y) {{ *y = 0; }}\n{template}")

@@ -85,6 +85,14 @@ OF_VARIANTS = [
         "no texture references any more; let the kernel read by a pointer",
     ),
     Fault("macro", PLAIN, "int columns)", "int items)", "int items)", "items is a macro here"),
+    Fault(
+        "closure",
+        PLAIN,
+        "const int column =",
+        "auto f = [] __device__ { return items; }; const int column =",
+        "__device__ {",
+        r"annotation on lambda .*; leave it out: a lambda of a kernel is the device's( \(|$)",
+    ),
     Fault("jinja", STAGED, "{{ width }} - 1", "{{ wdith }} - 1", "wdith", "wdith"),
 ]
 """Found by compiling."""

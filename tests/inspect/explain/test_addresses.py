@@ -39,10 +39,15 @@ extern "C" __global__ void k(const float* x, float* y, int n) {
 WIDE, NARROW = "reinterpret_cast<const float2*>(x)[i]", "make_float2(x[2 * i], x[2 * i + 1])"
 
 
+@pytest.fixture(autouse=True)
+def without_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def explained(folder: Path, capsys: pytest.CaptureFixture[str], code: str, *options: str) -> list[str]:
     (folder / "k.cu").write_text(code)
     (folder / "k.toml").write_text(KERNEL)
-    told = said_by(capsys, "explain", str(folder / "k.toml"), "--db", str(folder / "none.db"), *options)
+    told = said_by(capsys, "explain", str(folder / "k.toml"), *options)
     assert told.code == 0, told.err
     return [
         line for line in told.out.splitlines() if line.startswith(("problem  ", "worth", "ok", "addresses"))

@@ -134,13 +134,13 @@ def test_bad_input_is_one_line_and_loses_nothing(tmp_path: Path, capsys: pytest.
     out.write_text("mine")
     to = ("report", "--db", str(db), "-o", str(out))
     assert_refused(said_by(capsys, *to), 1, "exists already", "--force")
-    assert_refused(said_by(capsys, *to, "--run", "77"), 1, "77")
+    assert_refused(said_by(capsys, *to, "--run", "77"), 2, "77")
     assert_refused(said_by(capsys, *to, "--kernel", "gemn"), 2, "gemn")
     assert_refused(said_by(capsys, *to, "--all", "--run", "aa"), 2, "exclude")
     assert_refused(said_by(capsys, *to, "--kernel", "gemm", "--gpu", "none such"), 1, "no run")
     assert_refused(said_by(capsys, "report", "--db", str(tmp_path / "no.db"), "-o", str(out)), 1, "no.db")
     assert_refused(
-        said_by(capsys, "report", "--db", str(db), "-o", str(tmp_path / "no" / "r.html")), 1, "no folder"
+        said_by(capsys, "report", "--db", str(db), "-o", str(tmp_path / "no" / "r.html")), 2, "no folder"
     )
     assert out.read_text() == "mine"
     assert said_by(capsys, "report", "--db", str(db), "-o", "-").out.startswith("<!DOCTYPE html>")

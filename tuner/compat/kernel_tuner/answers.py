@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -57,11 +58,11 @@ def _wanted(what: Definition, answer: Sequence[Any] | None) -> dict[int, Any]:
         )
     wanted = {}
     for number, (argument, one) in enumerate(zip(what.arguments, answer or (), strict=False)):
-        if one is None or not np.ndim(argument):  # a number cannot be written
+        if one is None or not (shape := np.shape(argument)):  # a number cannot be written
             continue
         wanted[number] = on_host(f"answer[{number}]", one)[0]
-        if wanted[number].size != np.size(argument):
-            raise UsageError(f"answer[{number}] has {np.size(one)} elements", f"give {np.size(argument)}")
+        if (size := wanted[number].size) != math.prod(shape):
+            raise UsageError(f"answer[{number}] has {size} elements", f"give {math.prod(shape)}")
     return wanted
 
 

@@ -15,6 +15,9 @@ from tuner.api.tracing import traced
 from tuner.core.errors import UsageError
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import parse
+from tuner.kernel.functions import first_line
+from tuner.kernel.headers import with_own_headers
+from tuner.kernel.options import is_allowed
 from tuner.kernel.source.declarations import KernelSignature, Source, read_declarations
 from tuner.kernel.source.tree import entry_name
 from tuner.kernel.source.use import CodeUse
@@ -33,7 +36,7 @@ NOT_SERVED = {
 """Arguments, and what to do instead."""
 _INCLUDE = re.compile(r'^[^\S\n]*#[^\S\n]*include[^\S\n]*"([^"\n]+)"[^\n]*$', re.MULTILINE)
 Choices = Mapping[str, Sequence[Value]]
-_ARCHITECTURE = re.compile(r"--?(arch|gencode|gpu-architecture|generate-code|code|gpu-code)\b")
+_FOLDER = re.compile(r"(?:-I|-isystem|--include-path)=?")
 
 
 @dataclass(frozen=True)
@@ -109,7 +112,7 @@ def define(
     for argument, remedy in NOT_SERVED.items():
         if options.get(argument):
             raise UsageError(f"{argument} is not served", remedy)
-    lang = str(options.get("lang") or "CUDA").upper()
+    lang = str(options.get("lang") or _language(listed(source))).upper()
     if lang not in (*CUDA, "C"):
         raise UsageError(f"lang={lang!r} is not served", f"kernels are {', '.join(CUDA)}, host code is C")
     choices = {one: _values(values) for one, values in params.items()}
@@ -126,18 +129,21 @@ def define(
         macros = {
             one: v if isinstance(v, str) else text_of("defines", v, choices) for one, v in defines.items()
         }
-    text = _source(source, choices, where, macros)
-    options_kept, dropped = without_architecture(options.get("compiler_options") or ())
+    given = compiler_options(options)
+    folders = [Path(one[of.end() :]) for one in given if (of := _FOLDER.match(one))]
+    text = with_own_headers(_source(source, choices, where, macros), folders, f"{name}.cu")
+    kept = [one for one in given if is_allowed(one)]
+    dropped = [one for one in given if one not in kept and not _FOLDER.match(one) and lang != "C"]
     used = set(re.findall(r"[A-Za-z_]\w*", " ".join([text, name, *grid, *block, *where])))
     left_out = {one: values[0] for one, values in choices.items() if one not in used}
-    notes = [f"{' '.join(dropped)} is left out: the GPU that is there decides"] if dropped else []
+    notes = [f"{' '.join(dropped)} is left out: NVRTC compiles, for the GPU that is there"] if dropped else []
     notes += [f"{one} is not varied: neither the source nor the grid uses it" for one in left_out]
     shared = (options.get("smem_args") or {}).get("size")
     how: dict[str, Any] = {
         "grid": grid, "block": block, "where": where, "sizes": (), "entry": name,
         "name": re.sub(r"\W+", "_", name).strip("_"),
         "shared_memory": None if shared is None else text_of("smem_args", shared, choices),
-        "constants": options.get("cmem_args") or {}, "compile_options": options_kept,
+        "constants": options.get("cmem_args") or {}, "compile_options": kept,
     }  # fmt: skip
     choices = {one: values for one, values in choices.items() if one in used}
     return Definition(name, text, arguments, choices, left_out, lang == "C", how, notes)
@@ -149,15 +155,15 @@ def listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def without_architecture(options: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return a compiler's options without those for an architecture, and these."""
-    kept, dropped, rest = list[str](), list[str](), iter(options)
-    for option in rest:
-        if _ARCHITECTURE.match(option):
-            dropped += [option] if "=" in option else [option, next(rest, "")]
+def compiler_options(options: Mapping[str, Any]) -> list[str]:
+    """Return the compiler's options of a call, each with its value in one text."""
+    given = list[str]()
+    for option in listed(options.get("compiler_options") or []):
+        if given and (option[:1] != "-" or re.fullmatch(r"-X\w+|--\w+-options", given[-1])):
+            given[-1] += option if len(given[-1]) == 2 else f"={option}"
         else:
-            kept.append(option)
-    return kept, dropped
+            given.append(option)
+    return given
 
 
 def configurations(choices: Choices, where: Sequence[str]) -> Iterator[dict[str, Value]]:
@@ -172,6 +178,9 @@ def text_of(what: str, value: Any, choices: Choices) -> str:
 
     Kernel Tuner rounds down what a text divides, so that ``"block_size_x/32"`` is an integer.
     """
+    if isinstance(value, tuple | list) and len(value) == 2:  # a function, and the names of what it takes
+        function, names = value
+        return text_of(what, lambda p: function(*(p[one] for one in names)), choices)
     if callable(value):
         return traced(what, value, {}, choices)[0]
     if not isinstance(value, str):
@@ -188,9 +197,11 @@ def _values(values: Any) -> list[Value]:
     return list(dict.fromkeys(value.item() if hasattr(value, "item") else value for value in several))
 
 
-def _block_names(given: Sequence[str] | None, choices: Choices) -> list[str]:
+def _block_names(given: Any, choices: Choices) -> list[str]:
+    if len(given := listed(given or [])) > len(BLOCK):
+        raise UsageError(f"block_size_names has {len(given)} names", "give three at most")
     lower = {} if given else {name.lower(): name for name in choices}  # also in capitals
-    return [lower.get(name, name) for name in [*(given or ()), *list(BLOCK)[len(given or ()) :]]]
+    return [lower.get(name, name) for name in [*given, *list(BLOCK)[len(given) :]]]
 
 
 def _sizes(problem_size: Any, choices: Choices) -> list[str]:
@@ -219,6 +230,12 @@ def _source(source: Any, choices: Choices, where: Sequence[str], macros: Mapping
     )
 
 
+def _language(sources: Sequence[Any]) -> str:
+    """Return what a source is written in, as Kernel Tuner finds it."""
+    text = "" if callable(sources[0]) else "".join(map(_read, sources))
+    return "CUDA" if not text or "__global__" in text else "OpenCL" if "__kernel" in text else "C"
+
+
 def _read(source: Any) -> str:
     text = str(source)
     if "\n" in text or any(mark in text for mark in "(){};\\") or not Path(text).suffix:
@@ -235,7 +252,13 @@ def _generated(generate: Callable[[Any], Any], choices: Choices, where: Sequence
     varied = [name for name, values in choices.items() if len(values) > 1]
     for number, one in enumerate(configurations(choices, where)):
         test = " && ".join(f"{name} == {one[name]}" for name in varied)
-        texts.setdefault(str(generate(one)), []).append(f"({test or 1})")
+        try:
+            text = str(generate(one))
+        except Exception as error:
+            raise UsageError(
+                f"the function for kernel_source fails: {first_line(error)}", "correct it"
+            ) from error
+        texts.setdefault(text, []).append(f"({test or 1})")
         if number > MOST_SOURCES or sum(map(len, texts)) > MOST_BYTES:
             raise UsageError(f"the function generates more than {MOST_BYTES >> 20} MiB", "give fewer values")
     if len(texts) < 2:

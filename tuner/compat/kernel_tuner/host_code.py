@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import statistics
 import subprocess
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from tuner.compat.kernel_tuner.answers import Judge
-from tuner.compat.kernel_tuner.definition import Definition, configurations, without_architecture
+from tuner.compat.kernel_tuner.definition import Definition, compiler_options, configurations
 from tuner.compat.kernel_tuner.results import Row, row
 from tuner.compat.pycuda_driver import PageLocked
 from tuner.core.errors import UsageError, typed
@@ -37,6 +38,7 @@ extern "C" void *kernel_tune_allocate(size_t bytes) {
 }
 """
 """Gives page-locked memory to the process that calls the code that it is appended to."""
+_ARCHITECTURE = re.compile(r"--?(arch|gencode|gpu-architecture|generate-code|code|gpu-code)\b")
 
 
 class HostCode:
@@ -61,8 +63,10 @@ class HostCode:
         self._compiler = "nvcc" if self._cuda and asked == "g++" else asked
         if shutil.which(self._compiler) is None:
             raise UsageError(f"host code needs {self._compiler}, which is not there", "put it on PATH")
-        own = options.get("compiler_options") or ()
-        self._flags = [*without_architecture(own)[0], "-arch=native"] if self._cuda else list(own)
+        self._flags = list(options.get("compiler_options") or ())
+        if self._cuda:
+            own = [one for one in compiler_options(options) if not _ARCHITECTURE.match(one)]
+            self._flags = [*own, "-arch=native"]
         position_independent = "-Xcompiler=-fPIC" if self._compiler == "nvcc" else "-fPIC"
         self._flags += ["-shared", position_independent, "-I", str(Path.cwd())]
         self._described = [self._keep(number, argument) for number, argument in enumerate(what.arguments)]

@@ -23,7 +23,7 @@ from tuner.compat.kernel_tuner.results import (
     write_cache,
 )
 from tuner.compat.kernel_tuner.util import get_config_string
-from tuner.core.errors import NoGpuError, TunerError, UsageError, suggestion
+from tuner.core.errors import NoGpuError, TunerError, UsageError, suggestion, typed
 from tuner.core.files import temporary_folder
 from tuner.core.model import Status
 from tuner.kernel.load import load_kernel
@@ -90,6 +90,8 @@ def tune_kernel(
     )
     say = _say if not options.get("quiet") else lambda _: None
     objective, metrics = options.get("objective") or "time", options.get("metrics") or {}
+    if not isinstance(metrics, Mapping):
+        raise UsageError(f"metrics is {typed(metrics)}", "pass a dictionary of functions or texts")
     if objective not in ("time", *metrics):
         raise UsageError(
             f"objective {objective!r} is not measured", f"choose from: {', '.join(['time', *metrics])}"
@@ -97,6 +99,8 @@ def tune_kernel(
     names, cache = list(tune_params), options.get("cache")
     known = cached(cache, names) if cache else []
     trials, notes = _trials(what, options)
+    first = {**what.left_out, **{name: values[0] for name, values in what.choices.items()}}
+    with_metrics(row(first, Status.OK, [1.0], 1.0), metrics)  # a fault shows now, not after the search
     for note in (*what.notes, *notes):
         say(note)
     env: dict[str, Any] = {name: options.get(name) for name in ("iterations", "compiler_options")}

@@ -9,12 +9,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.core.errors import UsageError
+from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import whole_file
 from tuner.core.model import Status
 from tuner.expressions.arithmetic import parse
 from tuner.formats.autotuners import FAILED, INVALIDITY
 from tuner.formats.foreign import read_results
+from tuner.kernel.functions import first_line
 
 ERROR = "__error__"
 """Key of a result without a time: the kind of failure."""
@@ -49,7 +50,12 @@ def row(
 def with_metrics(one: Row, metrics: Mapping[str, Any]) -> Row:
     """Return a result with a script's metrics: functions of it, or expressions over it and the metrics before."""
     for name, metric in metrics.items() if ERROR not in one else ():
-        value = metric(one) if callable(metric) else parse(str(metric), f"metrics: {name}").evaluate(one)
+        try:
+            value = metric(one) if callable(metric) else parse(str(metric), f"metrics: {name}").evaluate(one)
+        except TunerError:
+            raise
+        except Exception as error:
+            raise UsageError(f"metrics: {name} fails: {first_line(error)}", "correct it") from error
         one[name] = value.item() if hasattr(value, "item") else value
     return one
 

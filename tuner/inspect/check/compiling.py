@@ -54,6 +54,7 @@ _REMEDIES = (
         ".*device-side kernel launch",
         f": NVRTC compiles no kernel that launches kernels; code of the CPU goes between {DEVICE_ONLY}",
     ),
+    (".*annotation on lambda", "; leave it out: a lambda of a kernel is the device's"),
     (
         r'cannot open source file "(?:cub/|cublas|cuda|cufft|curand|cooperative_groups|crt/|mma\.h|nv/|thrust/)',
         "; it comes with a CUDA toolkit: set CUDA_HOME (tune doctor says which headers are found)",
@@ -301,9 +302,9 @@ def _location(
         if match := pattern.match(line):
             file = _file(kernel, launch, match["file"])
             if file is not None:
-                text = _with_remedy(match["text"], str(file)) + _macro(
-                    task, file, int(match["line"]), match["text"]
-                )
+                text = _with_remedy(match["text"], str(file))
+                if text == match["text"]:
+                    text += _macro(task, file, int(match["line"]), text)
                 return file, int(match["line"]), text
             text = (
                 f"line {match['line']} of the rendered {launch.template.name}: {_with_remedy(match['text'])}"

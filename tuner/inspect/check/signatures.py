@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
@@ -15,6 +15,7 @@ from tuner.children.compile_pool import CompilePool
 from tuner.core.model import Status, Value
 from tuner.inspect.check.findings import Report
 from tuner.inspect.check.toml_lines import Key
+from tuner.kernel.headers import with_own_headers
 from tuner.kernel.options import options_of
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import written_dtype
@@ -144,7 +145,7 @@ def check_signatures(
     for call, wait in zip(chosen, waits, strict=True):
         compilation = whole = wait.result()
         if compilation.status is Status.COMPILE_ERROR:  # as a whole; the table was not of what is needed
-            compilation = pool.submit(_request(kernel, call, needed_part)).result()
+            compilation = pool.submit(_request(kernel, call, whole=False)).result()
         if compilation.status in (Status.COMPILE_TIMEOUT, Status.COMPILE_OOM):
             report.note(f"parameters were not compared with arguments: {compilation.error}")
         elif compilation.status is not Status.OK:
@@ -159,17 +160,18 @@ def check_signatures(
     return unfit
 
 
-def _request(
-    kernel: KernelSpec, call: PlannedCall, part: Callable[[str, str], str] = lambda text, _: text
-) -> SourceRequest:
-    """Return the source of a call's kernel, or a part of it, and behind it the table."""
+def _request(kernel: KernelSpec, call: PlannedCall, *, whole: bool = True) -> SourceRequest:
+    """Return the source of a call's kernel, or what it needs of that and its headers, and behind it the table."""
     request = call.request
     _, entry = render_launch(kernel, call.spec, request.problem, request.gpu, request.configuration)
     table = _TABLE.replace("@BEGIN@", f"{_BEGIN:#x}ull").replace("@ENTRY@", entry)
     include = (call.spec.template.parent, *kernel.include)
     of = None if request.reference else request.configuration
     options = options_of(kernel, request.problem, request.gpu, of)
-    return SourceRequest(part(call.source, entry) + table, entry, request.gpu, include, options)
+    text = call.source
+    if not whole:
+        text = needed_part(with_own_headers(text, include, call.spec.template.name), entry)
+    return SourceRequest(text + table, entry, request.gpu, include, options)
 
 
 def _parameters(compilation: Compilation) -> list[Parameter]:

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tuner.kernel.source.expressions import Sum, plus
-from tuner.kernel.source.tree import AROUND, address_of, cast_of, enclosing, receiver_of, text_of, walk
+from tuner.kernel.source.tree import (
+    AROUND,
+    address_of,
+    cast_of,
+    enclosing,
+    expression,
+    receiver_of,
+    text_of,
+    walk,
+)
 from tuner.kernel.source.types import vector_of
 
 if TYPE_CHECKING:
@@ -44,7 +53,7 @@ class Accesses:
 
     Args:
         body: the code.
-        names: the parameters that are pointers.
+        names: the parameters that are pointers, with the extents of what they point to.
         values: what variables begin as.
         total: returns an expression as a sum.
         left_out: where elements at an edge, or some by what is in an array, are left out.
@@ -54,13 +63,13 @@ class Accesses:
     def __init__(
         self,
         body: Node | None,
-        names: Collection[str],
+        names: Mapping[str, Sequence[str]],
         values: Mapping[str, Node],
         total: Callable[[Node], Sum | None],
         left_out: Collection[range],
         loads: Collection[str],
     ) -> None:
-        self._sum, self._left_out, self._loads = total, left_out, loads
+        self._sum, self._left_out, self._loads, self._rows = total, left_out, loads, names
         self.pointers = {name: Use() for name in names}
         self.aliases: dict[str, Alias] = {name: (name, {}, 1) for name in self.pointers}
         """Variables that are pointers, with what each is made of."""
@@ -125,7 +134,13 @@ class Accesses:
             return
         alias = self._alias(node) or alias
         if around.type == "subscript_expression" and around.named_children[0] == node:
-            moved = self._moved(alias, around.named_children[-1])
+            index, text = around.named_children[-1], text_of(around.named_children[-1])[1:-1]
+            for extent in self._rows[alias[0]]:
+                if (inner := around.parent) is not None and inner.type == around.type:
+                    around = inner
+                    text = f"({text}) * ({extent}) + ({text_of(inner.named_children[-1])[1:-1]})"
+                    index = expression(text) or index
+            moved = self._moved(alias, index)
             if (address := address_of(around)) is not None:
                 self._occurrence(address, moved or alias)
                 return

@@ -26,6 +26,7 @@ from tuner.kernel.source.tree import (
     head_of,
     name_node,
     names_in,
+    pointers_of,
     stars,
     text_of,
     tree_of,
@@ -276,9 +277,7 @@ class _Reader:
         by_symbol = {"extern", '"C"', "__device__"} <= marks  # a program may look for it
         kept = function is None and (by_symbol or getattr(whole.parent, "type", "") == "ERROR")
         plain = function is not None and not marks & _OF_DEVICE
-        typed = (
-            plain and head and head[0] not in self._called
-        )  # a function of a macro's name, not a macro's call
+        typed = plain and head and head[0] not in self._called  # a function of a macro's name, no call of it
         declared = frozenset() if kept else _declared(node) - (frozenset() if typed else self._called)
         self.items.append(Item(whole, declared, "__global__" in marks, plain))
         self.launches += launches_in(node) if function is not None else ()
@@ -328,7 +327,7 @@ class _Reader:
         self, whole: Node, node: Node, function: Node, names: tuple[str, ...], extern_c: bool
     ) -> None:
         name, given = (function.child_by_field_name(one) for one in ("declarator", "parameters"))
-        if name is None or given is None or name.type not in ("identifier", "qualified_identifier"):
+        if name is None or given is None or not re.fullmatch(r"[\w:]+", code(name)):
             return  # an explicit instantiation or specialisation
         template = whole.child_by_field_name("parameters")
         bounds = next(walk(node, "launch_bounds"), None)
@@ -350,15 +349,16 @@ class _Reader:
     def _parameter(self, node: Node, otherwise: str) -> Parameter:
         declarator = node.child_by_field_name("declarator")
         name = name_node(declarator)
-        pointers = stars(declarator) + any(one.type.endswith("array_declarator") for one in walk(declarator))
+        pointers, rows = pointers_of(declarator)
         kind = self.type_of([*head_of(node), *["*"] * pointers])
-        return Parameter(text_of(name) if name is not None else otherwise, kind)
+        return Parameter(text_of(name) if name is not None else otherwise, kind, rows)
 
     def type_of(self, words: Sequence[str]) -> CType:
         """Return the type that words stand for."""
         pointers = words.count("*")
         const = pointers > 0 and "const" in words
-        base = base_of(words)
+        base, own = base_of(words), base_of(words).rpartition("::")[2]
+        base = own if own in self.structs or own in self.aliases else base
         text = base + "*" * pointers
         for _ in range(16):  # an alias of an alias, but not for ever
             if base not in self.aliases:

@@ -165,6 +165,8 @@ class SourceNames:
                 self.found[parameter] = next((one for one in known if one is not None), None)
                 self.switches |= {parameter} if "bool" in kind.split() else set()
                 self.entry_arguments.append(f"{{{{ {parameter} }}}}")
+            elif default and number >= len(given):
+                break  # it stays what it is, as do those behind it, which have defaults, too
             else:
                 self._no_choice(f"{kind} {name}")
 

@@ -113,8 +113,8 @@ def head_of(node: Node) -> list[str]:
     for number, one in enumerate(node.children):
         if node.field_name_for_child(number) in ("declarator", "body", "default_value") or one.type == "=":
             break
-        has_body = one.child_by_field_name("body") is not None
-        head += head_of(one) if has_body else words(one)
+        if one.type != "attribute_declaration":
+            head += head_of(one) if one.child_by_field_name("body") is not None else words(one)
     return head
 
 
@@ -128,6 +128,16 @@ def extents_of(declarator: Node) -> list[Node]:
     """Return the extents of an array, the first dimension first."""
     sizes = [one.child_by_field_name("size") for one in walk(declarator, "array_declarator")]
     return [size for size in reversed(sizes) if size is not None]
+
+
+def pointers_of(declarator: Node | None) -> tuple[int, tuple[str, ...]]:
+    """Return how many pointers a parameter is, and the extents of rows that it points to."""
+    arrays = sum(1 for _ in walk(declarator, "array_declarator", "abstract_array_declarator"))
+    if declarator is None or not arrays:
+        return stars(declarator), ()
+    to_rows = any(walk(declarator, "parenthesized_declarator"))
+    rows = list(map(code, extents_of(declarator)))[1 - arrays - to_rows :] if arrays + to_rows > 1 else []
+    return 1 if to_rows else stars(declarator) + 1, tuple(rows)
 
 
 def variables_of(body: Node | None) -> Iterator[tuple[str, Node]]:

@@ -103,6 +103,8 @@ class Parameter:
 
     name: str
     type: CType
+    rows: tuple[str, ...] = ()
+    """Extents of what it points to, ``N`` of ``float x[][N]`` and of ``float (*x)[N]``."""
 
 
 def base_of(words: Sequence[str]) -> str:

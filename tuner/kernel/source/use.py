@@ -91,7 +91,7 @@ class CodeUse:
         for name, bound in self._comparisons():
             self.bounds.setdefault(name, bound)
         loads = {name for name, one in source.macros.items() if one.value.startswith("__ld")}
-        names = [one.name for one in kernel.parameters if one.type.pointers]
+        names = {one.name: one.rows for one in kernel.parameters if one.type.pointers}
         accesses = Accesses(self.body, names, values, self.sum, list(self._conditional()), loads)
         self.pointers, self.aliases = accesses.pointers, accesses.aliases
         for use in self.pointers.values():
