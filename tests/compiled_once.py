@@ -262,7 +262,7 @@ _templates: dict[str, types.CodeType] = {}
 
 _find = precompiled.PrecompiledHeaders.find
 
-precompiled.PrecompiledHeaders.find = precompiled_file  # type: ignore[method-assign]
+precompiled.PrecompiledHeaders.find = precompiled_file  # type: ignore[assignment,method-assign]
 templates._Sandbox.compile = compile_template  # type: ignore[method-assign]
 nvrtc.compile_source = compile_source
 host.compile_cpp, host.machine = compile_kernel, machine
