@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.compiled_once import PRECOMPILED
 from tuner.children import precompiled
 from tuner.children.compilation import Compilation, SourceRequest
 from tuner.children.compile_pool import CompilePool
@@ -26,6 +27,11 @@ extern "C" __global__ void k(float* x) { x[threads] = FLT_MAX; }
 
 GPU = ARCHITECTURES[90]
 Compile = Callable[[str], Compilation]
+
+
+@pytest.fixture(autouse=True)
+def precompiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PRECOMPILED, "1")
 
 
 @pytest.fixture

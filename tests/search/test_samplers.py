@@ -159,8 +159,8 @@ class TestContract:
 
 def test_tpe_learns():
     space = single(6, 6)
-    tpe = [best_cost("tpe", seed, 100, space) for seed in range(3)]
-    chance = [best_cost("random", seed, 100, space) for seed in range(3)]
+    tpe = [best_cost("tpe", seed, 60, space) for seed in range(3)]
+    chance = [best_cost("random", seed, 60, space) for seed in range(3)]
     assert sorted(tpe)[1] < sorted(chance)[1] - 0.2
 
 
@@ -266,8 +266,11 @@ def test_an_ask_is_quick():
     """About 5 ms and 16,000 calls at 200 trials, 12,000 at 100."""
     space = single(9, 5)
     search, counts = make_search("tpe", space, 0), []
-    for _ in range(220):
+    for trial in range(200):
         asked = []
-        counts.append(calls_of(lambda asked=asked: asked.append(search.ask())))
+        if 95 <= trial < 100 or trial >= 195:  # to count them takes most of the time
+            counts.append(calls_of(lambda asked=asked: asked.append(search.ask())))
+        else:
+            asked.append(search.ask())
         search.tell(asked[0], time_of(asked[0]))
-    assert max(counts[180:]) < min(40_000, 2 * max(counts[80:100]))
+    assert max(counts[5:]) < min(40_000, 2 * max(counts[:5]))

@@ -88,6 +88,11 @@ def several(path: Path) -> None:
     """Record runs of two problems on two GPUs, one of them twice, and a bench."""
     tuned(path, make_run("a" * 32, gpu=CARD))
     tuned(path, make_run("b" * 32, gpu=replace(CARD, name="NVIDIA A100", cc=80)))
+    two(path)
+
+
+def two(path: Path) -> None:
+    """Record runs of two problems, and a bench."""
     tuned(
         path, make_run("c" * 32, problem=Problem("vector_add", {"n": 1024}, {"input": "float32"}), gpu=CARD)
     )

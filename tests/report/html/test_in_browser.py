@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.html.browser import Browser, exceptions, open_browser, webdriver
-from tests.report.html.reports import CARD, hostile, report, several, tuned
+from tests.report.html.reports import CARD, hostile, report, tuned, two
 from tests.stored import make_run
 from tuner.database.database import Database
 
@@ -79,8 +79,8 @@ class Pages:
             if name == "large":
                 tuned(database, make_run("a" * 32, gpu=CARD), LARGE)
             else:
-                {"several": several, "hostile": hostile}[name](database)
-            report(database, *(["--all"] if name == "several" else []))
+                {"several": two, "hostile": hostile}[name](database)
+            report(database)
             database.with_name("report.html").rename(page)
         return page
 
