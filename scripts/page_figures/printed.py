@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from scripts.page_figures.evidence import ROOT, Rows, table, text
 from tuner.cli import cli
 
-ALONE = ("--gpu", "H200", "--db", "no.db")
+ALONE = ("--gpu", "H200")
 """The same answer on every machine: no GPU is looked for, and no database."""
 
 
@@ -54,7 +54,9 @@ def example(file: str, lines: str) -> str:
 
 @cache
 def _said(command: str) -> str:
-    done = CliRunner().invoke(cli, [*shlex.split(command)[1:], *ALONE])
+    runner = CliRunner()
+    with runner.isolated_filesystem():  # where no database is
+        done = runner.invoke(cli, [*shlex.split(command)[1:], *ALONE])
     assert done.exit_code == 0, done.output
     return done.stdout
 

@@ -53,7 +53,7 @@ STATED = {
         f"{us(confirmation.BATCH_RESOLUTION_NS)} if many calls",
         f"it may be {percent(confirmation.ALONE_FASTER)} shorter",
         f"Up to {WORDS[confirmation.CONFIRMING_PROCESSES]} processes are tried",
-        f"off by at most {percent(confirmation.MOVED)}",
+        f"off by at most {percent(confirmation.MOVED_TOGETHER)}",
         f"at up to {VERIFIED_PROBLEMS} sizes",
         f"more than {confirmation.SLOW_CASE_S:g} s for the problem",
         f"at most {'a minute' if confirmation.EDGE_CASES_S == 60 else '?'}; one size that takes more than "

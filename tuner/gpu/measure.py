@@ -104,8 +104,6 @@ class CandidateMeasurement:
         if may_win and again.passed and not kept:
             comparison = self._freshness.compare(timed, middle)
             again = comparison.verification
-            if again.passed:
-                again = session.with_other_poisons(timed, middle)
         if again.checked and not again.passed:
             return replace(
                 measurement, status=Status.WRONG_AFTER_TIMING, error=again.message, verification=again
@@ -115,6 +113,12 @@ class CandidateMeasurement:
         if middle < floor:
             least = f"{middle / 1e3:.2f} us is less than the hardware needs ({floor / 1e3:.2f} us)"
             return replace(measurement, status=Status.TOO_FAST, error=least)
+        if may_win and again.passed:
+            again = session.with_other_poisons(timed, middle)
+            if again.checked and not again.passed:
+                return replace(
+                    measurement, status=Status.WRONG_AFTER_TIMING, error=again.message, verification=again
+                )
         if not again.checked:
             return replace(measurement, status=Status.UNVERIFIED, error=again.message)
         return measurement

@@ -174,7 +174,7 @@ def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) ->
 
 
 def tile_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
-    """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and 2, in mixed dimensions.
+    """Return problems around a configuration's tile: 1, tile - 1, tile + 1, two tiles and a bit, in mixed dimensions.
 
     Tile lengths are not declared. Each integer parameter and the product of all may be one, which covers blocks,
     vectors and their combinations. The problem's own sizes, one more and one less, are among the lengths, too: a split
@@ -198,7 +198,7 @@ def tile_product_problems(problem: Problem, configuration: Configuration, seed: 
 
 
 def intermediate_problems(problem: Problem) -> list[Problem]:
-    """Return problems with an eighth of each size up to all of it, off round lengths by 1, 4, 8 or 64.
+    """Return problems with an eighth of each size up to all of it, off round lengths by 1, 2, 8 or 64.
 
     Of each half, the second of which is for configurations that reject most of the first, the largest come first.
 
@@ -210,7 +210,7 @@ def intermediate_problems(problem: Problem) -> list[Problem]:
     scale = min(1.0, (MAX_ELEMENTS_BETWEEN / elements) ** (1 / count))
     candidates: list[dict[str, int]] = []
     for turn in range(8 * MAX_BETWEEN_PROBLEMS):
-        off = (ALIGNED, 1, 64, ALIGNED, 4, 64)[turn % 6]
+        off = (ALIGNED, 1, 64, ALIGNED, 2, 64)[turn % 6]
         step = 2 * max(off, ALIGNED)
         sizes = {}
         for name, size in problem.sizes.items():
@@ -346,10 +346,10 @@ def _around(
     problem: Problem, lengths: Sequence[int], seed: int, off: int, draws: int
 ) -> Iterator[dict[str, int]]:
     """Yield sizes that are so far off the lengths: the smallest first, then as many as are drawn."""
-    around = sorted(
-        {n for length in lengths for n in (length - off, length + off, 2 * (length + off)) if n >= 1}
-    )
     names = list(problem.sizes)
+    odd = [2 * length + 3 * off for length in lengths] if len(names) == 1 else []
+    beside = (n for length in lengths for n in (length - off, length + off, 2 * (length + off)))
+    around = sorted({n for n in (*beside, *odd) if n >= 1})
     draw = random.Random(seed)
     yield dict.fromkeys(names, off)
     if len(names) == 1:

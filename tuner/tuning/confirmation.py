@@ -34,10 +34,11 @@ AGAIN = (*NO_PROCESS, Status.WORKER_DIED)
 """Once may be an accident: somebody else may have killed it."""
 CONFIRMED_WITHIN = 0.02
 """How far the time in a fresh process may be from the race's: clocks and memory layout differ there."""
-MOVED = 0.1
+MOVED = 0.06
+"""How far a process may move it: short kernels were 2 to 5 % off, in three processes by the same."""
+MOVED_TOGETHER = 0.1
 """How far it may be if another finalist, in a process of its own, is off to the same side, by at least half as much:
-then the process has moved both. Short kernels were 2 to 5 % off, in three processes by the same, and twelve launches of
-one microsecond 6 to 7 %."""
+then the process has moved both. Six launches of 2 us were 6 to 7 % off."""
 ALONE_FASTER = 0.15
 """How much shorter it may be where calls rotate: on an H200 sums of 2^16 to 2^22 floats took 2 to 13 % less time alone
 in a fresh process than in turn with eight others. A winner that is faster alone claims too little, not too much."""
@@ -259,7 +260,7 @@ def _fresh_process(
     most = max(map(abs, moved))
     if most <= alone:
         return measurement, ""
-    if other and most <= MOVED:
+    if other and most <= MOVED_TOGETHER:
         say("timing another finalist in a fresh process")
         if _moved_as_much(device, median(moved), *other):
             return measurement, ""
