@@ -65,8 +65,6 @@ class Timed(ABC):
 
     regions: Sequence[Region] = ()
     """Memory of its own that lives from launch to launch."""
-    results: Sequence[Region] = ()
-    """Memory of its own that has outputs."""
     launches = 1
     """Of one run."""
     foreign = False

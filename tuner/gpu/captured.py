@@ -148,7 +148,6 @@ class Captured(Timed):
     def take(self, outputs: Sequence[Sequence[Returned]]) -> None:
         """Take over outputs of each copy that are not in the problem's memory; they live from launch to launch."""
         self._returned = outputs
-        self.results = [one.region for one in outputs[0]]
         # Fresh launches are of the first copies alone.
         self.regions = [one.region for each in outputs[:COPIES] for one in each]
 

@@ -101,8 +101,9 @@ def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None, poison
     data.poison(poison)
     with closing(graph or Graph(data.helpers.context)) as graph:
         data.add_restore(graph)
-        for region in (*timed.results, *(one for one in timed.regions if one.byte == NAN and not one.image)):
-            region.add_reset(graph, poison)
+        for region in timed.regions:
+            if region.byte == NAN and not region.image:
+                region.add_reset(graph, poison)
         start = graph.event()
         timed.add_to(graph, 0)
         end = graph.event()
