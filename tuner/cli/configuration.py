@@ -68,7 +68,8 @@ def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguratio
             )  # fmt: skip
         notes = (*notes, f"the stored winner cannot be run any more: {reason}")
     elif given.config is None:
-        notes = (*notes, f"this problem was not tuned on {_gpu_text(gpu)}: the default configuration")
+        absent = "" if given.db.is_file() or given.db == paths.DATABASE else f"there is no database {given.db}; "
+        notes = (*notes, f"{absent}this problem was not tuned on {_gpu_text(gpu)}: the default configuration")
     default = SearchSpace.from_kernel(kernel, problem, chosen).default
     return ChosenConfiguration(kernel, problem, chosen, default, "default", notes=notes)
 
@@ -237,8 +238,7 @@ def _winner(
 
     One of a replay is taken where nothing was measured.
     """
-    may_lack = given.db == paths.DATABASE or not isinstance(given, ForGpuArguments)  # which stores nothing
-    if may_lack and not given.db.is_file():
+    if not given.db.is_file():
         return None, ""
     filters = Filters(
         **kernel_filters(kernel), problem_key=problem.key, gpu_name=gpu.name if gpu else "", exportable=True,
