@@ -251,7 +251,7 @@ def test_a_problem_of_any_size_is_verified_on_few_numbers_that_are_repeated() ->
 
         problem.data.refill = refill
         further = FurtherContents(problem, 3)  # type: ignore[arg-type]
-        said = further.verify(problem, Measurement(Status.OK, (1e3,)), few=True)  # type: ignore[arg-type]
+        said = further.verify(problem, Measurement(Status.OK, (1e3,)), sparse=True)  # type: ignore[arg-type]
         assert said.status is status and 0 < drawn[0] < 100 and len(drawn) == 1
         problem.verifier.host_s = 2.0
-        assert further.verify(problem, Measurement(Status.OK), few=True).contents == {}  # type: ignore[arg-type]
+        assert further.verify(problem, Measurement(Status.OK), sparse=True).contents == {}  # type: ignore[arg-type]

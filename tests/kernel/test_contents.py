@@ -31,7 +31,7 @@ def test_numbers_are_those_of_the_dtype(dtype: str, content: Content) -> None:
     assert numbers.shape == (40, 50)
     assert np.isfinite(numbers).all()
     if dtype in UNIT_ROUNDOFF:
-        wide = content in (Content.LARGE, Content.FEW)
+        wide = content in (Content.LARGE, Content.SPARSE)
         assert np.ptp(numbers) > 8 if wide else np.abs(numbers).max() < 8
     else:
         lowest, highest = DTYPES[dtype].limits

@@ -123,7 +123,7 @@ class Measure(Message, frozen=True):
     """One run, no timing."""
     contents: bool = False
     """And one on each further content of the inputs, after which the problem's data is of no more use."""
-    few: bool = False
+    sparse: bool = False
     """The same on a few numbers among zeros, where the reference takes no long time."""
 
 

@@ -68,7 +68,9 @@ def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguratio
             )  # fmt: skip
         notes = (*notes, f"the stored winner cannot be run any more: {reason}")
     elif given.config is None:
-        absent = "" if given.db.is_file() or given.db == paths.DATABASE else f"there is no database {given.db}; "
+        absent = (
+            "" if given.db.is_file() or given.db == paths.DATABASE else f"there is no database {given.db}; "
+        )
         notes = (*notes, f"{absent}this problem was not tuned on {_gpu_text(gpu)}: the default configuration")
     default = SearchSpace.from_kernel(kernel, problem, chosen).default
     return ChosenConfiguration(kernel, problem, chosen, default, "default", notes=notes)

@@ -284,7 +284,7 @@ class LocalDevice(Device):
             compilation = self._requests.compile(problem, configuration)
             if compilation.status is not Status.OK:
                 return Measurement(compilation.status, error=compilation.error)
-            measure = Measure(compilation.candidate, time_ns, thorough=True, few=True)
+            measure = Measure(compilation.candidate, time_ns, thorough=True, sparse=True)
             return measurement_of(guard.call(measure))
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.

@@ -30,8 +30,8 @@ SMALL_FACTOR = 16
 """Times the largest problem whose references are compared with each other: up to it users' own code is verified on
 further contents in a race, for each of which a reference on the host takes :data:`SMALL_S` at most."""
 SMALL_S = 1.0
-FEW_S = 1.0
-"""What a reference on the host may take for a problem of any size, which is then verified on a few numbers, too."""
+SPARSE_S = 1.0
+"""What a reference on the host may take for a problem of any size, which is then verified on sparse numbers, too."""
 
 
 class FurtherContents:
@@ -48,7 +48,7 @@ class FurtherContents:
         """The content at work, or nothing."""
 
     def verify(
-        self, timed: Timed, measurement: Measurement, *, quick: bool = False, few: bool = False
+        self, timed: Timed, measurement: Measurement, *, quick: bool = False, sparse: bool = False
     ) -> Measurement:
         """Return a measurement with the contents on which the candidate is right, too; or with the first error.
 
@@ -56,13 +56,13 @@ class FurtherContents:
             timed: the candidate.
             measurement: of it.
             quick: leave them all out where the reference takes long.
-            few: only :data:`Content.FEW`, whatever the size is.
+            sparse: only :data:`Content.SPARSE`, whatever the size is.
 
         Raises:
             DriverFailure: it cannot be run on :attr:`current`, or ruined the context.
         """
         session, contents = self._session, dict[str, str]()
-        for tried in tried_contents(session, self._seed, quick=quick, few=few):
+        for tried in tried_contents(session, self._seed, quick=quick, sparse=sparse):
             contents[tried.content] = tried.why
             if tried.result is None:
                 continue
@@ -83,7 +83,7 @@ class FurtherContents:
 
 
 def tried_contents(
-    session: ProblemSession, seed: int, *, quick: bool = False, few: bool = False
+    session: ProblemSession, seed: int, *, quick: bool = False, sparse: bool = False
 ) -> Iterator[Tried[bool]]:
     """Yield further contents, with which the tensors are filled and for which outputs are expected then.
 
@@ -91,14 +91,14 @@ def tried_contents(
         session: the problem.
         seed: of the contents but the last.
         quick: yield none where the reference takes long.
-        few: yield only :data:`Content.FEW`, from a process that knows what is right.
+        sparse: yield only :data:`Content.SPARSE`, from a process that knows what is right.
     """
     verifier, tensors = session.verifier, session.data.tensors
     if isinstance(verifier, Outside):
-        if not few:
+        if not sparse:
             yield from verifier.tried(quick=quick)
         return
-    if few and (verifier.host_s > FEW_S or session.data.given is not None):
+    if sparse and (verifier.host_s > SPARSE_S or session.data.given is not None):
         return
     if quick and (not verifier.is_small(SMALL_FACTOR) or verifier.host_s > SMALL_S):
         return
@@ -128,8 +128,8 @@ def tried_contents(
         shapes = {tensor.name: tensor.shape for tensor in tensors}
         return known.again({name: np.resize(one, shapes[name]) for name, one in numbers.items()}, fixed)
 
-    only = {Content.FEW} if few else frozenset(Content)
-    integers = verifier.on_host and not few
+    only = {Content.SPARSE} if sparse else frozenset(Content)
+    integers = verifier.on_host and not sparse
     yield from further_contents(tensors, expect, seed, integers=integers, later=True, only=only, given=given)
 
 

@@ -239,8 +239,8 @@ class Worker:
             if isinstance(verifier, Outside) and measurement.status.ranked and not request.verify_only:
                 self._set_deadline(LIBRARY_S)
                 verifier.pace(candidate, statistics.median(measurement.samples_ns))
-            if (request.contents or request.few) and measurement.status is Status.OK:
-                measurement = further.verify(candidate, measurement, few=not request.contents)
+            if (request.contents or request.sparse) and measurement.status is Status.OK:
+                measurement = further.verify(candidate, measurement, sparse=not request.contents)
         except DriverFailure as failure:
             measurement = Measurement(status_of(failure), error=further.named(str(failure)))
             dying = failure.sticky

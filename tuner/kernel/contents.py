@@ -39,8 +39,8 @@ ENDS = 0.1
 CONTENTS_S = 30.0
 """In the measuring process no further content is begun that would end later, by what the reference has taken: six take
 a second, unless a reference on the host is slow."""
-FEW, FEW_OF_A_LENGTH = 64, 4
-"""Numbers among zeros: at least so many in a tensor, and so many for each row of its longest side."""
+FEWEST, FEW_OF_A_ROW = 64, 4
+"""Numbers among zeros: at least so many in a tensor, and so many for each of its rows, which are its longest side."""
 DRAWN = 1 << 20
 """Numbers that are drawn for that, at most."""
 REMEDY = "correct the kernel, or say what it is for by the inputs' init = { uniform = [least, largest] }"
@@ -57,7 +57,7 @@ class Content(StrEnum):
     EQUAL = "equal numbers"
     ZEROS = "zeros"
     NEGATIVE = "negative numbers"
-    FEW = "a few numbers among zeros"
+    SPARSE = "a few numbers among zeros"
     """Of every second tensor, the others as usual: a sum that leaves one of them out is far off, however long it is."""
     LATER = "numbers drawn after compiling"
     """The usual ones, by a seed of that moment."""
@@ -90,7 +90,7 @@ def drawn(
 ) -> Array:
     """Return numbers as a tensor's dtype has them, in the dtype that has all of them, as they lie in memory.
 
-    Those of :data:`Content.FEW` are repeated in a large tensor: they are fewer then.
+    Those of :data:`Content.SPARSE` are repeated in a large tensor: they are fewer then.
 
     Args:
         tensor: an input.
@@ -99,9 +99,9 @@ def drawn(
         number: of the tensor in its problem.
     """
     count = tensor.count
-    if content is Content.FEW and is_random(tensor):
-        few = _few(tensor, rng, number)
-        return few.reshape(tensor.shape) if len(few) == count else few
+    if content is Content.SPARSE and is_random(tensor):
+        sparse = _sparse(tensor, rng, number)
+        return sparse.reshape(tensor.shape) if len(sparse) == count else sparse
     if (of_parts := PARTS.get(tensor.dtype)) is not None:
         part = replace(tensor, dtype=of_parts)
         real = drawn(part, rng, content, number)
@@ -124,12 +124,12 @@ def drawn(
     return rounded(numbers, tensor.dtype).reshape(tensor.shape)
 
 
-def _few(tensor: Buffer, rng: np.random.Generator, number: int) -> Array:
-    """Return the numbers of :data:`Content.FEW`, at most :data:`DRAWN`; in a larger tensor they are repeated."""
+def _sparse(tensor: Buffer, rng: np.random.Generator, number: int) -> Array:
+    """Return the numbers of :data:`Content.SPARSE`, at most :data:`DRAWN`; in a larger tensor they are repeated."""
     count = min(tensor.count, DRAWN)
     if number % 2:
         return drawn(replace(tensor, shape=(count,)), rng)
-    some = max(FEW, FEW_OF_A_LENGTH * count // max(tensor.shape))
+    some = max(FEWEST, FEW_OF_A_ROW * count // max(tensor.shape))
     few = drawn(replace(tensor, shape=(min(count, some),)), rng, Content.LARGE, number)
     numbers = np.full(count, drawn(replace(tensor, shape=(1,)), rng, Content.ZEROS))
     numbers[rng.integers(count, size=few.size)] = few
