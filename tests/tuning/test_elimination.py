@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from tests.sessions import plain
 from tuner.core.model import Configuration, Status, Trial
 from tuner.core.stats import UNDECIDED, Verdict, fewest_samples
-from tuner.tuning.decision import choose, settled
+from tuner.tuning.decision import choose, undecided
 from tuner.tuning.elimination import HEATS, Groups, Measure, Standing, eliminate
 
 NOISE, OFFSET, DRIFT = 0.002, 0.0005, 0.001
@@ -258,20 +258,20 @@ def test_same_samples_give_the_same_standing() -> None:
     assert first == second
 
 
-@pytest.mark.parametrize(("simplest", "rounds"), [(0, 36), (2, 84)])
-def test_a_race_ends_when_what_wins_is_settled(simplest: int, rounds: int) -> None:
+@pytest.mark.parametrize(("simplest", "went_on"), [(0, []), (2, [0, 2])])
+def test_only_those_go_on_that_may_still_win(simplest: int, went_on: list[int]) -> None:
     """The third is slower by about the noise floor, which rounds can hardly tell: that matters if it is simpler."""
-    times, trials = [1.0, 1.0003, 1.0019], [Trial(i, plain(32 * i), Status.OK, 1.0) for i in range(3)]
+    times, trials = [1.0, 1.0003, 1.0016], [Trial(i, plain(32 * i), Status.OK, 1.0) for i in range(3)]
+    tracks = [Track(times, 3, noise=0.0012, offset=0.0) for _ in range(2)]
 
     def prefer(configuration: Configuration) -> tuple[float, int]:
         return (0.0, int(configuration.values["block_size"] != 32 * simplest))
 
-    def known(standing: Standing) -> bool:
-        return settled(trials, standing, prefer)
+    def may_win(standing: Standing) -> Collection[int]:
+        return undecided(trials, standing, prefer)
 
-    def of(**more: Callable[[Standing], bool]) -> Standing:
-        return eliminate(3, Track(times, 3, noise=0.0012, offset=0.0), FLOOR, **more)
-
-    ended, whole = of(settled=known), of()
-    assert (ended.rounds, whole.rounds) == (rounds, 84)
+    ended, whole = eliminate(3, tracks[0], FLOOR, undecided=may_win), eliminate(3, tracks[1], FLOOR)
+    assert [left for left, _ in tracks[0].heats[2:]] == [went_on] * bool(went_on)
+    assert [left for left, _ in tracks[1].heats[2:]] == [[0, 1, 2]]
+    assert {0, 1} <= set(ended.left)
     assert choose(trials, [ended], prefer) == choose(trials, [whole], prefer)

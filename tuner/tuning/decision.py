@@ -113,22 +113,25 @@ def _fastest(standings: Sequence[Standing]) -> int:
     return min(standings[0].groups, key=lambda i: (_ratio(standings, i, leader).median, i != leader))
 
 
-def settled(contestants: Sequence[Trial], standing: Standing, prefer: Preference) -> bool:
-    """Return whether more rounds would only tell apart what does not win, where one mode counts and no margin.
+def undecided(contestants: Sequence[Trial], standing: Standing, prefer: Preference) -> set[int]:
+    """Return the contestants left that more rounds may show to win, where one mode counts and no margin.
 
-    The winner is surely the same as the fastest, nothing simpler is left, and nothing that is left is faster than the
-    winner beyond the noise.
+    One that is not simpler than the winner, and surely not faster beyond the noise, cannot. Where there is no other,
+    and the winner is surely the same as the fastest, nothing is undecided; else these two belong to it.
     """
     winner, first = choose(contestants, [standing], prefer), standing.left[0]
-    if winner != first and standing.compare(winner, first) is not Verdict.SAME:
-        return False
     preferred = prefer(contestants[winner].configuration)
-    return all(
-        prefer(contestants[i].configuration) >= preferred
-        and standing.ratio(i, winner).low >= 1.0 - standing.noise_floor
+    able = {
+        i
         for i in standing.left
         if i != winner
-    )
+        and (
+            prefer(contestants[i].configuration) < preferred
+            or standing.ratio(i, winner).low < 1.0 - standing.noise_floor
+        )
+    }
+    certain = winner == first or standing.compare(winner, first) is Verdict.SAME
+    return set() if certain and not able else {winner, first, *able}
 
 
 def _ratio(standings: Sequence[Standing], contestant: int, other: int) -> Ratio:

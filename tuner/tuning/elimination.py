@@ -29,7 +29,7 @@ rounds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -131,7 +131,7 @@ def eliminate(
     heats: Sequence[int] = HEATS,
     seconds: float = SECONDS,
     clock: Callable[[], float] = time.monotonic,
-    settled: Callable[[Standing], bool] = lambda _: False,
+    undecided: Callable[[Standing], Collection[int]] | None = None,
 ) -> Standing:
     """Race until one contestant is left, all that are left are the same, or rounds or time are used up.
 
@@ -142,7 +142,8 @@ def eliminate(
         heats: rounds of each. The first is never shortened: kernels that take very long take longer.
         seconds: after these no further heat begins, and a later one is shortened to what is left of them.
         clock: seconds.
-        settled: whether what wins is known well enough after two heats or more, although not all are told apart.
+        undecided: those left that more rounds may show to be what wins, after two heats or more. Only these go on; the
+            others stay as they are, neither eliminated nor told apart. All that are left, unless given.
 
     Returns:
         The standing after the last heat.
@@ -169,7 +170,9 @@ def eliminate(
             groups[i] += more
         standing = _standing(groups, sorted(samples), heat + 1, clock() - began, standing)
         left = standing.left
-        if len(left) < 2 or standing.verdict is Verdict.SAME or (heat and settled(standing)):
+        if heat and undecided is not None:
+            left = sorted(undecided(standing))
+        if len(left) < 2 or standing.verdict is Verdict.SAME:
             break
     return standing
 
@@ -177,7 +180,10 @@ def eliminate(
 def _standing(
     groups: Mapping[int, Groups], running: Sequence[int], heats: int, seconds: float, before: Standing
 ) -> Standing:
-    """Return the contestants of the last heat, ordered, without those that are surely slower than the leader."""
+    """Return the contestants of the last heat, ordered, then those that did not go on, without the slower ones.
+
+    These are surely slower than the leader.
+    """
     medians = {i: [median(group) for group in taken] for i, taken in groups.items()}
     standing = replace(
         before,
@@ -194,5 +200,6 @@ def _standing(
     table = np.asarray([medians[i] for i in running], dtype=float)
     relative = np.median(table / np.median(table, axis=0), axis=1)
     order = [running[i] for i in np.argsort(relative, kind="stable")]
+    order += [i for i in before.left if i in groups and i not in running]
     left = (i for i in order if i == order[0] or standing.compare(i, order[0]) is not Verdict.SLOWER)
     return replace(standing, left=tuple(left))

@@ -26,7 +26,7 @@ from tuner.tuning.confirmation import (
     resolution_ns,
     wrong_text,
 )
-from tuner.tuning.decision import Preference, alike, choose, margin_of, settled
+from tuner.tuning.decision import Preference, alike, choose, margin_of, undecided
 from tuner.tuning.elimination import Groups, Standing, eliminate
 from tuner.tuning.finalists import finalists, time_warm, worth_timing_warm
 from tuner.tuning.request import EFFORTS, Effort
@@ -65,7 +65,7 @@ def compete(
         reject: told of what fails.
         warm_ns: the race is in the mode warm; times there, as far as they are known.
         effort: says how long it may be.
-        prefer: settles ties; with it the race ends once it is settled what wins (:mod:`tuner.tuning.decision`).
+        prefer: settles ties; with it only those go on that may still win (:mod:`tuner.tuning.decision`).
 
     Returns:
         The standing after the last heat, and the trials that failed.
@@ -89,12 +89,12 @@ def compete(
     heats = RECORDED_HEATS if device.recorded else effort.heats if mode is None else effort.heats[:WARM_HEATS]
     noise_floor = device.noise_floor(best_ns, mode)
 
-    def known(standing: Standing) -> bool:
-        return prefer is not None and settled(contestants, standing, prefer)
+    def may_win(standing: Standing) -> Collection[int]:
+        return standing.left if prefer is None else undecided(contestants, standing, prefer)
 
     seconds = effort.race_s
     return eliminate(
-        len(contestants), measure, noise_floor, heats=heats, seconds=seconds, settled=known
+        len(contestants), measure, noise_floor, heats=heats, seconds=seconds, undecided=may_win
     ), failed
 
 
