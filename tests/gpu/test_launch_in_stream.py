@@ -31,7 +31,7 @@ def run_in_stream(context: Context, data: ProblemData, loaded: Loaded) -> None:
     data.poison()
     for address, size in loaded.zeroed:
         check(cu.cuMemsetD8Async(address, 0, size, context.stream))
-    for kernel in loaded.kernels[0]:
+    for kernel in loaded.kernels:
         kernel.launch(int(context.stream))
     context.synchronize()
 

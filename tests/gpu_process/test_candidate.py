@@ -29,4 +29,4 @@ def test_launches_that_repeat_share_a_module(monkeypatch: pytest.MonkeyPatch) ->
     loaded = load(data, Candidate(Plan(tuple(passes), ()), (cubin, cubin), ("first", "second")))
     assert loaded.launches == 4 and loaded.modules == ["module 0", "module 1"]
     first, second = ("module 0", "first"), ("module 1", "second")
-    assert loaded.kernels == [[(*first, 1), (*second, 2), (*first, 3), (*second, 4)]] * 2
+    assert loaded.kernels == [(*first, 1), (*second, 2), (*first, 3), (*second, 4)]

@@ -118,8 +118,10 @@ class Loaded(Timed):
     """A candidate on the GPU."""
 
     memory: Memory
-    kernels: list[list[Kernel]] = field(default_factory=list)
-    """``kernels[copy]``: its launches in order, bound to that copy of the tensors."""
+    kernels: list[Kernel] = field(default_factory=list)
+    """Its launches in order."""
+    addresses: list[dict[str, int]] = field(default_factory=list)
+    """``addresses[copy]``: what they are bound to for that copy of the tensors."""
     modules: list[Any] = field(default_factory=list)
     scratch: list[str] = field(default_factory=list)
     """Names of its own allocations: candidates in one race must not share them."""
@@ -141,7 +143,8 @@ class Loaded(Timed):
         """Append all of its launches."""
         for address, size in self.zeroed:
             graph.memset(address, 0, size)
-        for kernel in self.kernels[copy]:
+        for kernel in self.kernels:
+            kernel.bind(self.addresses[copy])
             graph.kernel(kernel)
 
     def fill(self) -> None:
@@ -189,7 +192,7 @@ def cluster_orders(helpers: Helpers) -> ClusterOrders:
 
 
 def load(data: ProblemData, candidate: Candidate) -> Loaded:
-    """Load a candidate's cubins and bind its arguments, once for each copy of the tensors."""
+    """Load a candidate's cubins, and make its launches."""
     loaded = Loaded(data.memory)
     own: dict[str, int] = {}
     cluster_order = cluster_orders(data.helpers).of
@@ -218,20 +221,17 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
                 if one.constant and one.zero and one.symbol not in filled:
                     loaded.unfilled.append(one.name)
             _add_variables(loaded, data.helpers, device_variables(cubin), filled, candidate.plan.state)
-        for copy in range(data.copies):
-            addresses = {**data.addresses(copy), **own}
-            loaded.kernels.append(
-                [
-                    Kernel(
-                        loaded.modules[launch.code],
-                        candidate.entries[launch.code],
-                        launch,
-                        addresses,
-                        cluster_order,
-                    )
-                    for launch in candidate.plan.launches
-                ]
+        loaded.addresses = [{**data.addresses(copy), **own} for copy in range(data.copies)]
+        loaded.kernels = [
+            Kernel(
+                loaded.modules[launch.code],
+                candidate.entries[launch.code],
+                launch,
+                loaded.addresses[0],
+                cluster_order,
             )
+            for launch in candidate.plan.launches
+        ]
     except BaseException:
         loaded.close()
         raise

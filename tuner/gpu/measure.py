@@ -37,6 +37,9 @@ CONTENDER_NS = 80e6
 """GPU time that a contender's samples may take: four times that of the others."""
 CONTENDER_SAMPLES = 100
 """After which more samples of a kernel say little more: the interval narrows with their root."""
+MOST_NODES = 640
+"""Calls in a group of one candidate: some 10 us each are spent on the host to build it, which a kernel of 2 us takes to
+run five times."""
 FRESH_ROUNDS = 2
 """Rounds of a race in which fresh launches are compared with repeated ones."""
 NARROW = 0.0025
@@ -61,6 +64,8 @@ class CandidateMeasurement:
         self._freshness = freshness or Freshness(session)
         self.refined_s = 0.0
         """Seconds spent on more samples of the last candidate than its rank asked for."""
+        self._graph: SampleGraph | None = None
+        """Of the last groups of the candidate: to build it takes far longer than to launch it, if calls are many."""
 
     def measure(self, timed: Timed, incumbent_ns: float, *, thorough: bool, verify_only: bool) -> Measurement:
         """Verify a candidate, time it as long as its rank deserves, and verify it again.
@@ -86,7 +91,10 @@ class CandidateMeasurement:
             return Measurement(Status.REPEATS, (first_ns,), kept, verification)
         if verify_only:
             return Measurement(Status.OK, (first_ns,), "", verification)
-        samples, slow = self._sample(timed, first_ns, incumbent_ns, thorough)
+        try:
+            samples, slow = self._sample(timed, first_ns, incumbent_ns, thorough)
+        finally:
+            self._let_go()
         measurement = Measurement(
             Status.SLOW if slow else Status.OK,
             tuple(samples.times_ns),
@@ -139,7 +147,7 @@ class CandidateMeasurement:
                 return samples, True
             first_ns = min(samples.times_ns)
         calls = session.batch.calls_for(first_ns)
-        size = session.size(first_ns)
+        size = min(session.size(first_ns), max(1, MOST_NODES // calls))
         samples = self._groups(timed, size, first_ns, 1 if calls * first_ns > ALSO_RAN_NS / 3 else 3)
         while len(samples.times_ns) < MIN_SAMPLES and calls * sum(samples.times_ns) < ALSO_RAN_NS:
             self._extend(timed, size, samples)
@@ -160,11 +168,20 @@ class CandidateMeasurement:
 
     def _groups(self, timed: Timed, size: int, estimate_ns: float, least: int) -> Samples:
         """Take groups of ``size`` until there are ``least`` samples."""
+        calls = self._session.batch.calls_for(estimate_ns)
+        if self._graph is None or (self._graph.samples, self._graph.calls) != (size, calls):
+            self._let_go()
+            self._graph = self._session.graph(timed, size, estimate_ns)
         samples = Samples()
-        with closing(self._session.graph(timed, size, estimate_ns)) as graph:
-            while len(samples.times_ns) < least:
-                samples.add(self._session.take(graph, estimate_ns))
+        while len(samples.times_ns) < least:
+            samples.add(self._session.take(self._graph, estimate_ns))
         return samples
+
+    def _let_go(self) -> None:
+        """Free the graph."""
+        if self._graph is not None:
+            self._graph.close()
+            self._graph = None
 
 
 @dataclass(frozen=True)
