@@ -2,7 +2,8 @@
 
     scripts/run python scripts/measuring/honest.py --out results/evidence/honest.json [--runs 3]
 
-The kernels are those of the library, of docs/examples and of ``tests/gpu/referee/honest.toml``; cold and rotating.
+The kernels are those of the library, of docs/examples and of ``tests/gpu/referee/honest.toml``; cold and rotating. Of
+each comparison the claim is kept, too, and what the fastest quarter of fresh launches took: limits are beyond these.
 """
 
 from __future__ import annotations
@@ -15,12 +16,29 @@ from scripts.harness import run
 from scripts.lab import Lab, keep, parser, unfinished
 from tuner.core.conditions import Mode
 from tuner.core.model import Status
+from tuner.gpu.candidate import Timed
+from tuner.gpu.freshness import Comparison, Freshness
 from tuner.gpu.measure import CandidateMeasurement
+from tuner.gpu.problem import ProblemSession
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.space import SearchSpace
 
 ROOT = Path(__file__).parents[2]
 OWN = (*sorted((ROOT / "docs/examples").glob("*/*.toml")), ROOT / "tests/gpu/referee/honest.toml")
+
+
+class Kept(Freshness):
+    """A comparison that keeps, of each claim, its time, that of fresh launches, and how many launches they are."""
+
+    def __init__(self, session: ProblemSession) -> None:
+        super().__init__(session)
+        self.claims: list[tuple[float, float, int]] = []
+
+    def objection(self, timed: Timed, claimed_ns: float, first: Comparison | None) -> str:
+        """Keep a claim, and say what speaks against it."""
+        if first is not None:
+            self.claims.append((claimed_ns, first.quick_ns, first.launches))
+        return super().objection(timed, claimed_ns, first)
 
 
 def main() -> None:
@@ -40,10 +58,10 @@ def main() -> None:
                             continue
                         default = variant.configuration(variant.nearest_to({}))
                         with closing(lab.candidate(session, kernel, problem, default)) as loaded:
+                            freshness = Kept(session)
+                            measurement = CandidateMeasurement(session, lambda: False, freshness)
                             found = [
-                                CandidateMeasurement(session, lambda: False).measure(
-                                    loaded, 0.0, thorough=True, verify_only=False
-                                )
+                                measurement.measure(loaded, 0.0, thorough=True, verify_only=False)
                                 for _ in range(given.runs)
                             ]
                         row = {
@@ -51,6 +69,7 @@ def main() -> None:
                             "variant": variant.name,
                             "mode": str(mode),
                             "statuses": Counter(str(one.status) for one in found),
+                            "claims": freshness.claims,
                             "reasons": [one.error for one in found if one.status is not Status.OK],
                         }
                         print(row, flush=True)

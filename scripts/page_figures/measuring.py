@@ -84,6 +84,14 @@ def honest() -> str:
     return f"{found['refused']} of {len(found['rows']) * found['runs']} measurements were refused"
 
 
+def claims(mode: str) -> str:
+    """Return how far fresh launches of honest kernels were above the time that they are ranked by, at most."""
+    of = [claim for row in load("honest")["rows"] if row["mode"] == mode for claim in row["claims"]]
+    times = max(fresh_ns / claimed_ns for claimed_ns, fresh_ns, _ in of)
+    above_ns = max((fresh_ns - claimed_ns) / launches for claimed_ns, fresh_ns, launches in of)
+    return f"{times:.3f} times, and {above_ns / 1e3:.1f} us a launch above ({len(of)} comparisons)"
+
+
 def worst_claim() -> str:
     """Return how far the worst of ten claims was from what was measured again."""
     return f"{100 * load('ten-runs')['worst']:.2f} %"
