@@ -11,6 +11,7 @@ import pytest
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Verification
 from tuner.gpu import problem as problem_module
+from tuner.gpu.beside import Load
 from tuner.gpu.candidate import Timed
 from tuner.gpu.measure import ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
@@ -19,10 +20,15 @@ from tuner.kernel.batching import Batch, Limits
 
 
 class Kernel(Timed):
-    """Something to time; it may change an input, or have a wrong result, also where memory holds a byte before."""
+    """Something to time; it may change an input, or have a wrong result.
 
-    def __init__(self, *, damages: bool = False, wrong: bool = False, leaves: int = -1) -> None:
-        self.damages, self.wrong, self.leaves = damages, wrong, leaves
+    That may be only where memory holds a byte before, or beside other work.
+    """
+
+    def __init__(
+        self, *, damages: bool = False, wrong: bool = False, leaves: int = -1, loses: Load | None = None
+    ) -> None:
+        self.damages, self.wrong, self.leaves, self.loses = damages, wrong, leaves, loses
         self.delivered: list[int] = []
 
     def deliver(self, copy: int) -> None:
@@ -42,8 +48,9 @@ class Memory:
     def __init__(self, role: str) -> None:
         self.tensors = [SimpleNamespace(role=role, name="y", size_bytes=4)]
         self.copies = 1
-        self.helpers = SimpleNamespace(fill_shared=lambda words: None)
-        self.damaged = False
+        other_work = SimpleNamespace(during=lambda load, estimate_ns: load)
+        self.helpers = SimpleNamespace(fill_shared=lambda words: None, other_work=other_work)
+        self.damaged, self.beside = False, None
         self.updates, self.poison = 0, 0xFF
         self.last = Kernel()
 
@@ -57,7 +64,8 @@ class Memory:
 
     def check(self, copy: int) -> Verification:
         left = self.last.leaves == self.poison
-        right = self.updates == 1 and not self.last.wrong and not left
+        lost = self.beside is not None and self.last.loses is self.beside
+        right = self.updates == 1 and not self.last.wrong and not left and not lost
         return Verification(right, message=f"{self.updates} updates")
 
 
@@ -79,8 +87,8 @@ class Timer:
 
 
 def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> ProblemSession:
-    def run_once(data: Memory, timed: Kernel, graph: None, poison: int) -> float:
-        data.updates, data.poison = 0, poison
+    def run_once(data: Memory, timed: Kernel, graph: None, poison: int, beside: Any) -> float:
+        data.updates, data.poison, data.beside = 0, poison, beside
         data.run(timed)
         return 1000.0
 
@@ -141,6 +149,15 @@ def test_what_is_wrong_with_one_content_of_memory_before_is_wrong(
     said = "" if byte == 0xFF else f"where memory holds 0x{byte:02X} before: "
     with pytest.raises(ContestantFailed, match=f"^{said}1 updates"):
         interleaved.run(contestants([Kernel(leaves=byte)], [True]), 3, 4, 0)
+
+
+@pytest.mark.parametrize("load", Load)
+def test_what_is_wrong_beside_other_work_alone_is_a_race(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    interleaved = InterleavedTiming(session_with(Memory("output"), Mode.COLD, monkeypatch))
+    outcome = interleaved.run(contestants([Kernel(), Kernel(loses=load)], [True, False]), 3, 4, 0)
+    assert outcome.verified == (True, False)
+    with pytest.raises(ContestantFailed, match=f"^while {load.value} .*a race.*: 1 updates"):
+        interleaved.run(contestants([Kernel(loses=load)], [True]), 3, 4, 0)
 
 
 @pytest.mark.parametrize("role", ["inout", "destroyed"])

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from cuda.bindings import driver as cu
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import compile_source
+from tuner.gpu.beside import OtherWork
 from tuner.gpu.driver import Context, Graph, fill_bytes
 from tuner.gpu.memory import GUARD_BYTES, NAN, Memory
 from tuner.kernel.contents import INITS, decoded, encoded, in_memory, is_given, is_integer
@@ -119,6 +121,11 @@ class Helpers:
         blocks = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         arguments = [("int32", size_bytes // 4 if words else 0)]
         return self.kernel("fill_shared", blocks, 1024, arguments, size_bytes)
+
+    @cached_property
+    def other_work(self) -> OtherWork:
+        """What may run beside a kernel."""
+        return OtherWork(self)
 
     def run(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> None:
         """Launch one of them and wait."""

@@ -204,10 +204,18 @@ class Graph:
         self.append(cu.cuGraphAddEventRecordNode, event)
         return event
 
-    def launch(self) -> None:
-        """Queue the whole chain on the context's stream."""
+    def prepare(self) -> None:
+        """Bring the chain to the GPU, which its first launch would do as it goes.
+
+        That made the only sample of 160 calls of 1.3 us on an H100 60 % longer in the first launch than later.
+        """
         if self._executable is None:
             self._executable = check(cu.cuGraphInstantiate(self._graph, 0))
+            check(cu.cuGraphUpload(self._executable, self._context.stream))
+
+    def launch(self) -> None:
+        """Queue the whole chain on the context's stream."""
+        self.prepare()
         check(cu.cuGraphLaunch(self._executable, self._context.stream))
 
     def close(self) -> None:

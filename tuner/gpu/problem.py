@@ -12,6 +12,7 @@ from tuner.children.measuring import ProblemSetup, Setup
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Verification
+from tuner.gpu.beside import Load
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
@@ -91,28 +92,39 @@ class ProblemSession:
         regime = self.conditions.regime
         return self.timer.group(self.data, self.stamps, graph, regime, self.gap_ns, heavy=heavy)
 
-    def first_run(self, timed: Timed, known_ns: float, poison: int = NAN) -> tuple[float, Verification]:
+    def first_run(
+        self, timed: Timed, known_ns: float, poison: int = NAN, load: Load | None = None
+    ) -> tuple[float, Verification]:
         """Run once on poisoned memory, and compare: the check is the warm-up, and sizes everything after it.
 
         Args:
             timed: what is run.
             known_ns: an earlier time of it, or of the best of its kind; 0 for none.
             poison: one of :data:`tuner.gpu.memory.POISONS`.
+            load: other work beside it.
         """
         unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self.limits.floor_ns * 1e-9
         self.set_deadline(max(KNOWN_LAUNCH_S, 100 * known_ns * 1e-9) if known_ns else unknown)
         if isinstance(timed, Loaded):
             timed.fill()
-        first_ns = run_once(self.data, timed, self.empty_graph(timed), poison)
+        beside = self.data.helpers.other_work.during(load, known_ns) if load else None
+        first_ns = run_once(self.data, timed, self.empty_graph(timed), poison, beside)
         return first_ns, _with_unfilled(timed, self._with_scratch_check(timed, self.check()))
 
     def with_other_poisons(self, timed: Timed, known_ns: float) -> Verification:
-        """Compare what a run makes of each other poison: nothing that is right may hang on what was there before."""
-        for poison in OTHER_POISONS:
-            _, verification = self.first_run(timed, known_ns, poison)
-            if verification.checked and not verification.passed:
-                message = f"where memory holds 0x{poison:02X} before: {verification.message}"
-                return replace(verification, message=message)
+        """Compare what a run makes of each other poison, the first two beside other work.
+
+        Nothing that is right may hang on what was in memory before, or on having the GPU for itself.
+        """
+        for poison, load in zip(OTHER_POISONS, (*Load, None), strict=True):
+            _, verification = self.first_run(timed, known_ns, poison, load)
+            if not verification.checked or verification.passed:
+                continue
+            if load and not self.damaged and self.first_run(timed, known_ns, poison)[1].passed:
+                where = f"while {load.value} (alone it is right: a race)"
+            else:
+                where = f"where memory holds 0x{poison:02X} before"
+            return replace(verification, message=f"{where}: {verification.message}")
         return verification
 
     def check(self, copy: int = 0) -> Verification:

@@ -18,7 +18,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 
 from cuda.bindings import driver as cu
@@ -96,8 +96,22 @@ class SampleGraph:
         self._graph.close()
 
 
-def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None, poison: int = NAN) -> float:
-    """Run a candidate once on poisoned memory and restored tensors, in an empty graph; return nanoseconds."""
+def run_once(
+    data: ProblemData,
+    timed: Timed,
+    graph: Graph | None = None,
+    poison: int = NAN,
+    beside: AbstractContextManager[None] | None = None,
+) -> float:
+    """Run a candidate once on poisoned memory and restored tensors, in an empty graph; return nanoseconds.
+
+    Args:
+        data: the tensors.
+        timed: the candidate.
+        graph: the empty graph; without it a new one.
+        poison: what memory holds before.
+        beside: other work, which there is for so long.
+    """
     data.poison(poison)
     with closing(graph or Graph(data.helpers.context)) as graph:
         data.add_restore(graph)
@@ -107,8 +121,10 @@ def run_once(data: ProblemData, timed: Timed, graph: Graph | None = None, poison
         start = graph.event()
         timed.add_to(graph, 0)
         end = graph.event()
-        graph.launch()
-        data.helpers.context.synchronize()
+        graph.prepare()
+        with beside or nullcontext():
+            graph.launch()
+            data.helpers.context.synchronize()
         timed.deliver(0)
         return float(check(cu.cuEventElapsedTime(start, end))) * 1e6
 
