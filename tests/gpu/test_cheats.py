@@ -32,7 +32,7 @@ REASONS = {
 """What the reason names; of a cheat that counts or looks at the clock, what is noticed first."""
 LEFTOVERS = {
     **dict.fromkeys((1, 2, 3, 4, 5), "where memory holds 0x"),
-    6: "with a few numbers among zeros: signs[",
+    6: "numbers",
     **dict.fromkeys((7, 8), "at leftovers n="),
 }
 """What names the cheats of ``referee/leftovers.cu``."""
@@ -63,19 +63,28 @@ def test_no_cheat_is_ranked(variant: str, mode: str, tmp_path: Path) -> None:
     } == {}
 
 
+def statuses(folder: Path, file: str, values: str) -> dict[int, tuple[str, str]]:
+    """Return the status and error of each value of the only parameter."""
+    tune(folder, "--kernel", str(HERE / file), "--fix", values, "--trials", "4", "-q", "--db", "t.db")
+    with sqlite3.connect(folder / "t.db") as database:
+        rows = database.execute("SELECT configuration, status, error FROM trials").fetchall()
+    return {next(iter(json.loads(one).values())): (status, error) for one, status, error in rows}
+
+
 @pytest.mark.parametrize("cheat", LEFTOVERS)
 def test_what_memory_holds_before_and_other_sizes_and_numbers_find_a_cheat(
     cheat: int, tmp_path: Path
 ) -> None:
-    tune(
-        tmp_path, "--kernel", str(HERE / "leftovers.toml"), "--fix", f"CHEAT=0,{cheat}", "--trials", "4", "-q",
-        "--db", "t.db",
-    )  # fmt: skip
-    with sqlite3.connect(tmp_path / "t.db") as database:
-        rows = database.execute("SELECT configuration, status, error FROM trials").fetchall()
-    found = {json.loads(configuration)["CHEAT"]: (status, error) for configuration, status, error in rows}
+    found = statuses(tmp_path, "leftovers.toml", f"CHEAT=0,{cheat}")
     assert found[0] == ("ok", "") and found[cheat][0] not in ("ok", "slow")
     assert LEFTOVERS[cheat] in found[cheat][1]
+
+
+@pytest.mark.parametrize("race", [1, 2, 3])
+def test_a_race_that_a_kernel_alone_wins_is_lost_beside_other_work(race: int, tmp_path: Path) -> None:
+    found = statuses(tmp_path, "races.toml", f"RACE=0,{race}")
+    assert found[0] == ("ok", "") and found[race][0] not in ("ok", "slow")
+    assert race != 3 or "(alone it is right: a race)" in found[race][1]
 
 
 def test_no_cheat_is_a_faster_baseline(tmp_path: Path) -> None:

@@ -1,0 +1,83 @@
+"""Other work on the GPU beside a kernel that is verified.
+
+Alone on an idle GPU a kernel runs like clockwork: its warps take the same turns each time, and its blocks begin in
+order. So a race can be won in every run, until the kernel shares the GPU. Four kernels with a race were run 200 times
+on an H100: alone, beside arithmetic on every SM, and with half of the SMs taken. Wrong were:
+
+========================================================  =====  =========  ====
+\\                                                         alone  every SM  half
+========================================================  =====  =========  ====
+a warp reads the others' sums without a barrier               1        200   200
+a tile is overwritten without a second barrier               63        189   154
+a block takes what another is meant to have written           0         24   200
+the last block reads the others' sums without a fence         0          0     0
+========================================================  =====  =========  ====
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from cuda.bindings import driver as cu
+
+from tuner.runtime.driver import check
+
+if TYPE_CHECKING:
+    from tuner.gpu.buffers import Helpers
+
+LEAST_NS, MOST_NS = 3e5, 5e6
+"""How long the other work takes: twice as long as the kernel within these limits. A long kernel meets it in a part."""
+BLOCK_ROUND_NS = 75.0
+"""Of ``multiply_add`` for each block of an SM: 64 instructions of each of 8 warps, at some 1.7 GHz."""
+HEAD_START_S = 5e-5
+"""For which the other work is ahead."""
+
+_A = cu.CUdevice_attribute
+
+
+class Load(Enum):
+    """What else the GPU does."""
+
+    EVERY_SM = "every SM has other work, too"
+    HALF = "half of the SMs are taken"
+
+
+class OtherWork:
+    """Arithmetic in a stream of its own.
+
+    Args:
+        helpers: the tuner's own kernels.
+    """
+
+    def __init__(self, helpers: Helpers) -> None:
+        self._helpers = helpers
+        self._stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
+
+    @contextmanager
+    def during(self, load: Load, estimate_ns: float) -> Iterator[None]:
+        """Let a block launch a kernel while there is other work; at its end there is none.
+
+        Args:
+            load: how much.
+            estimate_ns: the kernel's time; 0 for none.
+        """
+        context = self._helpers.context
+        sm_count = context.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        grid, shared_bytes, round_ns = 2 * sm_count, 0, 2 * BLOCK_ROUND_NS
+        if load is Load.HALF:  # a block with all the shared memory there is leaves no room for another
+            grid, round_ns = max(1, sm_count // 2), BLOCK_ROUND_NS
+            shared_bytes = context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+        length_ns = min(MOST_NS, max(LEAST_NS, 2 * estimate_ns))
+        arguments = [("int32", round(length_ns / round_ns)), ("pointer", 0)]
+        work = self._helpers.kernel("multiply_add", grid, 256, arguments, shared_bytes)
+        context.synchronize()
+        work.launch(int(self._stream))
+        time.sleep(HEAD_START_S)
+        try:
+            yield
+        finally:
+            cu.cuStreamSynchronize(self._stream)  # after a fault it only says so again
