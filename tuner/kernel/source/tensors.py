@@ -10,8 +10,8 @@ from tuner.kernel.draft import Given, TensorDraft
 from tuner.kernel.source.accesses import Use
 from tuner.kernel.source.expressions import Product, Sum, expression_text, plus, python_text, sum_of, sum_text
 from tuner.kernel.source.extents import values_asked, values_kept
-from tuner.kernel.source.names import SMALL, SourceNames
-from tuner.kernel.source.parameters import is_size
+from tuner.kernel.source.names import SourceNames
+from tuner.kernel.source.parameters import SMALL, is_size
 from tuner.kernel.source.tree import text_of, walk
 from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.use import CodeUse
