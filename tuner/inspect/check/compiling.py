@@ -54,6 +54,7 @@ _REMEDIES = (
         ".*device-side kernel launch",
         f": NVRTC compiles no kernel that launches kernels; code of the CPU goes between {DEVICE_ONLY}",
     ),
+    (".*Unresolved extern", ": a kernel is compiled by itself; include the file that defines it"),
     (".*annotation on lambda", "; leave it out: a lambda of a kernel is the device's"),
     (
         r'cannot open source file "(?:cub/|cublas|cuda|cufft|curand|cooperative_groups|crt/|mma\.h|nv/|thrust/)',
@@ -310,7 +311,7 @@ def _location(
                 f"line {match['line']} of the rendered {launch.template.name}: {_with_remedy(match['text'])}"
             )
             return report.file, report.lines.line(key), text
-    return report.file, report.lines.line(key), compilation.error.removeprefix("error: ")
+    return report.file, report.lines.line(key), _with_remedy(compilation.error.removeprefix("error: "))
 
 
 def _with_remedy(text: str, file: str = "") -> str:
