@@ -116,7 +116,8 @@ class Call:
         if names and "<" not in entry and not left:
             entry += f"<{', '.join(names)}>"
         elif "<" not in entry and len(left) < len(names):
-            given = ", ".join("4" if name in left else name for name in names)
+            types = [name for kind, name, _ in kernel.template if kind in ("typename", "class")]
+            given = ", ".join(("float" if name in types else "4") if name in left else name for name in names)
             remedy = f"add it, or name an instance, such as entry='{entry}<{given}>'"
             raise UsageError(f"params has no {left[0]}, which the template of {entry} takes", remedy)
         for name in self.params.keys() & set(names):
