@@ -253,6 +253,14 @@ def refused(call: Any) -> str:
         ({"strategy_options": {"max_fevals": -1}}, "max_fevals is -1; give a number above 0"),
         ({"strategy_options": {"time_limit": "x"}}, "time_limit is 'x'; give a number above 0"),
         ({"cache": 5}, "cache is an int; give"),
+        ({"arguments": ARGUMENTS[:3]}, "takes 4 arguments, arguments has 3"),
+        ({"tune_params": {"block_size_x": ["32"], "tile": [1]}}, "tune_params has block_size_x"),
+        ({"cmem_args": {"w": X}}, "cmem_args names 'w'"),
+        ({"grid_div_x": ["none"]}, "or add none to tune_params"),
+        (
+            {"kernel_source": f"__constant__ float w[4];\n{SCALE.replace('by *', 'w[0] *')}"},
+            "pass cmem_args={'w'",
+        ),
         ({"device": "cuda"}, "device is a str; give"),
     ],
 )

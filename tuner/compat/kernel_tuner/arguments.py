@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from numbers import Integral, Real
 from pathlib import Path
@@ -45,6 +46,15 @@ _KINDS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "seed": ((Integral,), "a whole number"),
 }  # fmt: skip
 """Types of a value, and what to pass instead of another."""
+_WORDS = (
+    (r"\bparams, where, grid or block\b", "tune_params, restrictions, problem_size or grid_div"),
+    (r"\bparams\b", "tune_params"),
+    (r"\bargs\b", "arguments"),
+    (r"\bconstants(?=[ =])", "cmem_args"),
+    (r"\bentry(?==)", "kernel_name"),
+    (r"\bshared_memory\b", "smem_args"),
+)
+"""What errors of ``tuner.tune`` call arguments, and what they are called here."""
 _REQUIRED = ("kernel_name", "kernel_source", "arguments", "tune_params", "params", "atol")
 
 
@@ -65,6 +75,13 @@ def require(options: Mapping[str, Any], known: Collection[str], **placed: Any) -
         kinds, instead = _KINDS.get(name, ((object,), ""))
         if not isinstance(value, kinds) and (value is not None or name in _REQUIRED):
             raise UsageError(f"{name} is {typed(value) if value is not None else None}", f"give {instead}")
+
+
+def words_of_script(text: str) -> str:
+    """Return a text with Kernel Tuner's names of arguments in the place of those of ``tuner.tune``."""
+    for pattern, name in _WORDS:
+        text = re.sub(pattern, name, text)
+    return text
 
 
 def positive(options: Mapping[str, Any], name: str) -> Any:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tuner.api.call import in_words
 from tuner.api.result import Result
 from tuner.api.tune import Kernel, tune
 from tuner.compat.kernel_tuner.answers import Judge, after_launch, expected, judge
-from tuner.compat.kernel_tuner.arguments import OPTIONS, TUNE_OPTIONS, positive, require
+from tuner.compat.kernel_tuner.arguments import OPTIONS, TUNE_OPTIONS, positive, require, words_of_script
 from tuner.compat.kernel_tuner.definition import Definition, configurations, define
 from tuner.compat.kernel_tuner.host_code import HostCode
 from tuner.compat.kernel_tuner.results import (
@@ -43,6 +44,7 @@ MOST_JUDGED = 10
 """Configurations that a script's function judges, the fastest first, until one is right."""
 
 
+@in_words(words_of_script, UsageError)
 def tune_kernel(
     kernel_name: str,
     kernel_source: Any,
