@@ -54,6 +54,7 @@ _REMEDIES = (
         ".*device-side kernel launch",
         f": NVRTC compiles no kernel that launches kernels; code of the CPU goes between {DEVICE_ONLY}",
     ),
+    ("__cluster_dims__ is not supported", '; give the variant requires = "cc >= 90", which has clusters'),
     (".*Unresolved extern", ": a kernel is compiled by itself; include the file that defines it"),
     (".*annotation on lambda", "; leave it out: a lambda of a kernel is the device's"),
     (
