@@ -347,27 +347,6 @@ void run(float* y, const float* x, int w, int h) {{ {run} }}""",
     assert {"w % TILE == 0", "h % TILE == 0", "TILE % ROWS == 0"} <= {*constraints}
 
 
-def test_numbers_of_an_enumeration_are_cast_and_have_its_values(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """They were 1, 2, 4 and 8, which no template takes for one."""
-    kernel = """
-namespace md {
-enum class Electrostatics : int { Cut, Field = 4, Ewald };
-template <Electrostatics electrostatics, bool energies>
-__global__ void forces(const float* x, float* y, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) y[i] = electrostatics == Electrostatics::Field ? 2 * x[i] : energies ? x[i] + x[i] : x[i] / 0.5f;
-}
-}
-"""
-    host = "void run(float* x, float* y, int n) { md::forces<md::Electrostatics::Field, true><<<n, 64>>>(x, y, n); }"
-    data, _ = init(capsys, kernel + host)
-    one = data["variants"]["main"]["parameters"]["electrostatics"]
-    assert one["values"] == [0, 4, 5] and one["default"] == 4
-    assert said_by(capsys, "check", "./kernel.toml").code == 0
-
-
 def test_rows_of_a_block_by_its_threads_along_another_axis(capsys: pytest.CaptureFixture[str]) -> None:
     data, _ = init(
         capsys,
@@ -417,18 +396,3 @@ void run(const float* x, float* y, int n) { scale<<<(n + TILE - 1) / TILE, 192>>
     data, _ = init(capsys, kernel)
     assert launch(data)["block"] == ["block_size"]
     assert data["variants"]["main"]["parameters"]["block_size"]["default"] == 192
-
-
-@pytest.mark.parametrize(("dims", "cluster"), [("__cluster_dims__(2, 1, 1) ", None), ("", ["2"])])
-def test_clusters_need_a_gpu_that_has_them(
-    capsys: pytest.CaptureFixture[str], dims: str, cluster: list[str] | None
-) -> None:
-    data, _ = init(
-        capsys,
-        "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
-        f"__global__ void {dims}k(const float* x, float* y, int n) {{\n    cg::grid_group all = cg::this_grid();\n"
-        "    auto cluster = cg::this_cluster();\n    cluster.sync();\n"
-        "    for (int i = all.thread_rank(); i < n; i += blockDim.x * gridDim.x) y[i] = 2 * x[i];\n}",
-    )
-    assert data["variants"]["main"]["requires"] == "cc >= 90"
-    assert launch(data).get("cluster") == cluster and "cooperative" not in launch(data)
