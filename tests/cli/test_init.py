@@ -47,6 +47,10 @@ def test_errors_name_the_command(arguments: tuple[str, ...], capsys: pytest.Capt
     ("text", "words"),
     [
         ("int main() { return 0; }", ("no __global__ function",)),
+        (
+            "typedef float (*Map)(float);\ntemplate <Map map> __global__ void k(float *y) { y[0] = map(y[0]); }",
+            ("template parameter Map map of k cannot be chosen by itself",),
+        ),
         ("__kernel void k(__global float *y) { y[get_global_id(0)] = 1; }", ("OpenCL", "not served")),
         (
             "__global__ void k(float *y, int n);",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -46,6 +47,13 @@ def enumerated(node: Node) -> dict[str, str]:
         before = code(given) if given is not None else after
         values[text_of(one.named_children[0])] = before
     return values
+
+
+def is_number(kind: str, text: str) -> bool:
+    """Return whether a template's parameter is one number: no type, no pack, and no function by the source's text."""
+    name = re.escape(kind.split()[-1])
+    function = rf"\(\s*\*\s*{name}\s*\)\s*\(|\busing\s+{name}\s*=[^;]*\(\s*\*"
+    return re.search(r"\.|typename|class|template", kind) is None and re.search(function, text) is None
 
 
 def words_of(members: Sequence[Parameter]) -> tuple[str, int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
-from tuner.kernel.source.classes import Enumeration, words_of
+from tuner.kernel.source.classes import Enumeration, is_number, words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import in_all_branches
 from tuner.kernel.source.expressions import DEPTH, python_of
@@ -153,7 +153,7 @@ class SourceNames:
                 self.dtypes[role] = [dtype or ("int32" if whole else "float32")]
                 self.renamed[name] = role
                 self.entry_arguments.append(f"{role}_type")
-            elif name and "." not in kind and not re.search("typename|class|template", kind):
+            elif name and is_number(kind, self.source.text):
                 parameter = self.named(name)
                 self.enumerations[parameter] = of = self._enumeration(kind)
                 known = (self.number(of.value(one), variables) for one in (value, default))
