@@ -72,6 +72,8 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"args": [X[:0], X, 5000]}, ["x has no elements"]),
         ({"args": [np.zeros(4, "f4, i4"), X, 5000]}, ["x is void64; pass x.view('uint32')"]),
         ({"args": [np.zeros(4, "f4, f4"), X, 5000]}, ["x is void64; pass x.view('float32')"]),
+        ({"args": [np.zeros(4, "f2, 32i1"), X, 5000]}, ["x is void272; pass x.view('uint16')"]),
+        ({"args": [np.zeros(4, "f4, u1"), X, 5000]}, ["x is void40; pass x.view('uint8')"]),
         ({"args": [X, X, 5000.5]}, ["n is 5000.5", "whole number"]),
         ({"args": {"x": X, "y": X, "m": 5000}}, ["no argument 'm'", "choose from: x, y, n"]),
         ({"params": {"BLOCK": [64], "TILES": [1]}}, ["TILES", "did you mean TILE?"]),
@@ -337,7 +339,7 @@ def test_equal_sizes_are_asked_for(tune: Tune) -> None:
         "trials": 2,
         "reference": "a",
     }
-    with pytest.raises(TunerError, match=r"n and m are all 64, .*shapes="):
+    with pytest.raises(TunerError, match=r"n and m are all 64, .*shapes=\{'\w+': \['n'"):
         tune(source, **call)
     assert tune(source, **call, shapes={"a": ("n", "m"), "b": ("n", "m")})._state.run.problem.sizes == {
         "n": 64,
@@ -414,6 +416,37 @@ def test_what_a_struct_is_given_is_said() -> None:
     span = np.array((8, 0.5), [("count", "i4"), ("factor", "f4")])[()]
     with pytest.raises(UsageError, match="the kernel takes float4; pass 4 numbers"):
         tuner.Kernel(TURN, [x, x, x.real > 0, True, span, (1, 2)], {"BLOCK": [64]}, grid=1, block="BLOCK")
+
+
+def test_a_complex_number_is_passed_as_its_parts(tmp_path: Path) -> None:
+    source = """
+#include <cuComplex.h>
+__global__ void scale(cuFloatComplex a, const cuFloatComplex* x, cuFloatComplex* y, int n) {
+    int i = blockIdx.x * BLOCK + threadIdx.x;
+    if (i < n) y[i] = cuCmulf(a, x[i]);
+}
+"""
+    x = np.ones(64, np.complex64)
+
+    def described(a: object) -> dict[str, Any]:
+        how = {"grid": "ceil_div(n, BLOCK)", "block": "BLOCK", "reference": "default"}
+        kernel = tuner.Kernel(source, [a, x, x, 64], {"BLOCK": [32, 64]}, **how)
+        return tomllib.loads(kernel.save(tmp_path / f"{len(list(tmp_path.iterdir()))}.toml").read_text())
+
+    for given in (1 + 2j, np.complex64(1 + 2j), np.complex128(1 + 2j)):
+        data = described(given)
+        fields = data["variants"]["main"]["launches"][0]["arguments"][0]["fields"]
+        assert [data["scalars"][one] for one in fields] == [
+            {"dtype": "float32", "value": 1.0},
+            {"dtype": "float32", "value": 2.0},
+        ]
+    assert described(1.5)["scalars"]["a"] == {"dtype": "complex64", "value": 1.5}
+
+
+def test_a_texture_is_refused_with_what_to_do() -> None:
+    source = "__global__ void k(float* y, cudaTextureObject_t t) { y[threadIdx.x] = tex1D<float>(t, 0); }"
+    with pytest.raises(UsageError, match="by a pointer"):
+        tuner.Kernel(source, [np.zeros(64, np.float32), np.uint64(1)], {"B": [64]}, grid=1, block="B")
 
 
 def test_arrays_and_truths_in_a_struct_are_numbers(tmp_path: Path) -> None:

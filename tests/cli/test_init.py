@@ -48,6 +48,15 @@ def test_errors_name_the_command(arguments: tuple[str, ...], capsys: pytest.Capt
     [
         ("int main() { return 0; }", ("no __global__ function",)),
         (
+            "typedef float (*Map)(float);\ntemplate <Map map> __global__ void k(float *y) { y[0] = map(y[0]); }",
+            ("template parameter Map map of k cannot be chosen by itself",),
+        ),
+        ("__kernel void k(__global float *y) { y[get_global_id(0)] = 1; }", ("OpenCL", "not served")),
+        (
+            "__global__ void k(float *y, int n);",
+            ("k is only declared here", "give the file that has its body"),
+        ),
+        (
             "struct P { float* x; int id; };\n__global__ void k(P* p, int n) { p[0].id = n; }",
             (":2: p of k is P*",),
         ),
@@ -67,22 +76,30 @@ def test_what_cannot_be_passed_is_named(
     assert not Path("kernel.toml").exists()
 
 
+def test_a_file_that_is_not_read_as_it_is_ends_with_a_status(capsys: pytest.CaptureFixture[str]) -> None:
+    macros = "".join(f"#ifndef TILE_{i}\n#define TILE_{i} 2\n#endif\n" for i in range(70))
+    added = " + ".join(f"TILE_{i}" for i in range(70))
+    Path("kernel.cu").write_text(f"{macros}__global__ void k(float* y) {{ y[threadIdx.x] = {added}; }}")
+    said = said_by(capsys, "init", "kernel.cu")
+    assert said.code == 1 and "parameters; have at most 64" in said.err and Path("kernel.toml").exists()
+
+
 def test_what_is_guessed_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     text = """
     #ifndef RADIUS
     #define RADIUS 3
     #endif
-    const int TILE = 32;
+    constexpr int TILE = 32, UNROLL = 4;
     __constant__ float weights[2 * RADIUS + 1];
     __device__ float smooth(const float* x, int i);
     __global__ void blend(const float* x, float* parts, int n, int stride) {
-        parts[blockIdx.x] = weights[0] * smooth(x, threadIdx.x + blockIdx.x * TILE);
+        parts[blockIdx.x] = weights[0] * smooth(x, threadIdx.x + blockIdx.x * TILE * UNROLL);
     }
     """
     _, said = init(capsys, text)
     written = Path("kernel.toml").read_text()
     for mark in (
-        "Fixed in the source, and so not tuned: TILE",
+        "Fixed in the source, and so not tuned: TILE, UNROLL",
         "TODO: nothing fills the __constant__ memory weights",
     ):
         assert mark in written

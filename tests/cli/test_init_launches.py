@@ -345,3 +345,54 @@ void run(float* y, const float* x, int w, int h) {{ {run} }}""",
     constraints = data["variants"]["main"]["constraints"].values()
     assert launch(data)["block"] == ["TILE", "ROWS"] and len(launch(data)["grid"]) == 2
     assert {"w % TILE == 0", "h % TILE == 0", "TILE % ROWS == 0"} <= {*constraints}
+
+
+def test_rows_of_a_block_by_its_threads_along_another_axis(capsys: pytest.CaptureFixture[str]) -> None:
+    data, _ = init(
+        capsys,
+        "__global__ void total(const float* x, float* y, int rows, int cols) {\n"
+        "    int row = blockIdx.x * blockDim.y + threadIdx.y;\n    if (row >= rows) return;\n    float sum = 0;\n"
+        "    for (int i = threadIdx.x; i < cols; i += blockDim.x) sum += x[row * cols + i];\n"
+        "    atomicAdd(&y[row], sum);\n}",
+    )
+    assert launch(data)["grid"] == ["ceil_div(rows, block_y)"]
+    assert launch(data)["block"] == ["block_x", "block_y"]
+
+
+@pytest.mark.parametrize("macro", ["", "#define BINS 256\n"])
+def test_what_each_block_writes_for_itself_makes_their_number_a_size(
+    capsys: pytest.CaptureFixture[str], macro: str
+) -> None:
+    """It was a parameter, with which the results changed."""
+    bins = "BINS" if macro else "256"
+    kernel = f"""
+{macro}__global__ void partial(unsigned* out, const unsigned char* x, int n) {{
+    __shared__ unsigned own[{bins}];
+    for (int i = threadIdx.x; i < {bins}; i += blockDim.x) own[i] = 0;
+    __syncthreads();
+    for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) atomicAdd(&own[x[i]], 1u);
+    __syncthreads();
+    for (int i = threadIdx.x; i < {bins}; i += blockDim.x) out[blockIdx.x * {bins} + i] = own[i];
+}}
+void run(unsigned* out, const unsigned char* x, int n) {{ partial<<<240, 192>>>(out, x, n); }}
+"""
+    data, _ = init(capsys, kernel)
+    assert data["problem"]["sizes"]["blocks"] == 240 and launch(data)["grid"] == ["blocks"]
+    assert shapes(data)["out"] == "blocks 256 output"
+    assert list(data["variants"]["main"]["parameters"]) == ["block_size"]
+
+
+def test_threads_that_a_tile_leaves_open_are_tuned(capsys: pytest.CaptureFixture[str]) -> None:
+    kernel = """
+#ifndef TILE
+#define TILE 2048
+#endif
+__global__ void scale(const float* x, float* y, int n) {
+    for (int i = threadIdx.x; i < TILE; i += blockDim.x)
+        if (blockIdx.x * TILE + i < n) y[blockIdx.x * TILE + i] = 2 * x[blockIdx.x * TILE + i];
+}
+void run(const float* x, float* y, int n) { scale<<<(n + TILE - 1) / TILE, 192>>>(x, y, n); }
+"""
+    data, _ = init(capsys, kernel)
+    assert launch(data)["block"] == ["block_size"]
+    assert data["variants"]["main"]["parameters"]["block_size"]["default"] == 192

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.init_sources import init
+from tests.cli.init_sources import init, launch, shapes
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -260,3 +260,38 @@ def test_what_a_launch_says_is_taken_and_what_is_open_is_marked(
     init(capsys, text)
     written = Path("kernel.toml").read_text()
     assert [one for of in expected for one in of if one not in written] == [], written
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "for (int c = 0; c < 3; ++c) y[c * width * height + i] = 2 * x[c * width * height + i];",
+        "int plane = width * height; y[i] = x[i + plane]; y[plane + i] = x[2 * plane + i]; y[i + 2 * plane] = x[i];",
+    ],
+)
+def test_planes_by_a_loop_or_by_numbers_are_a_dimension(
+    body: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, said = init(
+        capsys,
+        "__global__ void turn(const float* x, float* y, int width, int height) {\n"
+        "    int column = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;\n"
+        f"    if (column >= width || row >= height) return;\n    int i = row * width + column;\n    {body}\n}}",
+    )
+    assert shapes(data) == {"x": "3 height width input", "y": "3 height width output"}
+    assert "a guess" not in said.err
+
+
+@pytest.mark.parametrize(("dims", "cluster"), [("__cluster_dims__(2, 1, 1) ", None), ("", ["2"])])
+def test_clusters_need_a_gpu_that_has_them(
+    capsys: pytest.CaptureFixture[str], dims: str, cluster: list[str] | None
+) -> None:
+    data, _ = init(
+        capsys,
+        "#include <cooperative_groups.h>\nnamespace cg = cooperative_groups;\n"
+        f"__global__ void {dims}k(const float* x, float* y, int n) {{\n    cg::grid_group all = cg::this_grid();\n"
+        "    auto cluster = cg::this_cluster();\n    cluster.sync();\n"
+        "    for (int i = all.thread_rank(); i < n; i += blockDim.x * gridDim.x) y[i] = 2 * x[i];\n}",
+    )
+    assert data["variants"]["main"]["requires"] == "cc >= 90"
+    assert launch(data).get("cluster") == cluster and "cooperative" not in launch(data)

@@ -350,3 +350,24 @@ def test_shared_memory_beside_a_number_that_is_divided_has_its_limit(
     left, _, most = limit.partition(" <= ")
     values = {"BLOCK": 64, "TILE": 2}
     assert parse(left).number(values) == 4 * 64 * (64 * 2 + 16) and int(most) == 48 * 1024
+
+
+def test_numbers_of_an_enumeration_are_cast_and_have_its_values(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They were 1, 2, 4 and 8, which no template takes for one."""
+    kernel = """
+namespace md {
+enum class Electrostatics : int { Cut, Field = 4, Ewald };
+template <Electrostatics electrostatics, bool energies>
+__global__ void forces(const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = electrostatics == Electrostatics::Field ? 2 * x[i] : energies ? x[i] + x[i] : x[i] / 0.5f;
+}
+}
+"""
+    host = "void run(float* x, float* y, int n) { md::forces<md::Electrostatics::Field, true><<<n, 64>>>(x, y, n); }"
+    data, _ = init(capsys, kernel + host)
+    one = data["variants"]["main"]["parameters"]["electrostatics"]
+    assert one["values"] == [0, 4, 5] and one["default"] == 4
+    assert said_by(capsys, "check", "./kernel.toml").code == 0

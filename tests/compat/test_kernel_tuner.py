@@ -187,7 +187,9 @@ def test_sources_that_include_and_that_are_generated(tmp_path: Path) -> None:
     assert lines[1:5] == ["#elif (k == 1)", "made(few, x)", "#elif (k == 3)", "made(many, x)"]
     assert "MiB" in refused(lambda: defined(lambda p: "x" * (3 << 20) + str(p["k"]), N, params))
     assert "cannot read" in refused(lambda: defined("missing.cu"))
-    assert "lang='OPENCL' is not served" in refused(lambda: defined("__kernel void scale() {}"))
+    assert "kernel_source is OpenCL, which is not served" in refused(
+        lambda: defined("__kernel void scale() {}")
+    )
     assert "kernel_source fails: KeyError: 'm'" in refused(lambda: defined(lambda p: p["m"], N, params))
 
 
@@ -205,14 +207,14 @@ def refused(call: Any) -> str:
         ({"observers": [object()]}, "observers is not served"),
         ({"simulation_mode": True}, "tune --device replay:"),
         ({"objectives": {"time": False}}, "give one objective"),
-        ({"lang": "OpenCL"}, "lang='OPENCL' is not served"),
+        ({"lang": "OpenCL"}, "lang='OpenCL' is not served"),
         ({"strategy": object()}, "a strategy of your own is not served"),
         ({"strategy": "genetic"}, "no strategy 'genetic'; choose from"),
         ({"restrictoins": []}, "there is no argument 'restrictoins'; did you mean"),
         ({"answer": [X]}, "answer has 1 parts, and arguments 4"),
         ({"answer": [X[:5], None, None, None]}, "answer[0] has 5 elements; give 4096"),
-        ({"block_size_names": ["a", "b", "c", "d"]}, "block_size_names has 4 names; give three at most"),
-        ({"metrics": ["time"]}, "metrics is a list; pass a dictionary"),
+        ({"block_size_names": ["a", "b", "c", "d"]}, "block_size_names has 4 parts; give three at most"),
+        ({"metrics": ["time"]}, "metrics is a list; give a dictionary"),
         ({"metrics": {"x": lambda p: p["energy"]}}, "metrics: x fails: KeyError: 'energy'; correct it"),
         (
             {"verify": lambda _, __: True, "device": 1},
@@ -224,12 +226,48 @@ def refused(call: Any) -> str:
         ),
         ({"restrictions": "tile > 4"}, "no configuration meets all restrictions"),
         ({"restrictions": "tile >"}, "cannot parse"),
+        ({"restrictions": [None]}, "restrictions is None; give"),
+        ({"kernel_name": 5}, "kernel_name is an int; give"),
+        ({"kernel_name": None}, "kernel_name is None; give"),
+        ({"kernel_source": None}, "kernel_source is None; give"),
+        ({"kernel_source": []}, "kernel_source is an empty list; give"),
+        ({"kernel_source": [SCALE, 5]}, "kernel_source has an int in it; give"),
+        ({"problem_size": None}, "problem_size is None; give"),
+        ({"problem_size": (8, 8, 8, 8)}, "problem_size has 4 parts; give three at most"),
+        ({"arguments": None}, "arguments is None; give"),
+        ({"tune_params": [32]}, "tune_params is a list; give"),
+        ({"tune_params": {**PARAMETERS, "tile": []}}, "parameter tile has no values; give"),
+        ({"tune_params": {5: [1]}}, "a parameter's name is an int; give"),
+        ({"grid_div_x": [None]}, "grid_div is None; give"),
+        ({"answer": {0: X}}, "answer is a dict; give"),
+        ({"atol": "1e-3"}, "atol is a str; give"),
+        ({"verify": "no"}, "verify is a str; give"),
+        ({"smem_args": 1024}, "smem_args is an int; give"),
+        ({"smem_args": {"bytes": 4}}, "smem_args has no 'bytes'"),
+        ({"cmem_args": [X]}, "cmem_args is a list; give"),
+        ({"defines": ["N"]}, "defines is a list; give"),
+        ({"compiler_options": [5]}, "compiler_options has an int in it; give"),
+        ({"block_size_names": {"x": "tile"}}, "block_size_names is a dict; give"),
+        ({"strategy_options": [5]}, "strategy_options is a list; give"),
+        ({"strategy_options": {"max_fevals": "5"}}, "max_fevals is '5'; give a number above 0"),
+        ({"strategy_options": {"max_fevals": -1}}, "max_fevals is -1; give a number above 0"),
+        ({"strategy_options": {"time_limit": "x"}}, "time_limit is 'x'; give a number above 0"),
+        ({"cache": 5}, "cache is an int; give"),
+        ({"arguments": ARGUMENTS[:3]}, "takes 4 arguments, arguments has 3"),
+        ({"tune_params": {"block_size_x": ["32"], "tile": [1]}}, "tune_params has block_size_x"),
+        ({"cmem_args": {"w": X}}, "cmem_args names 'w'"),
+        ({"grid_div_x": ["none"]}, "or add none to tune_params"),
+        (
+            {"kernel_source": f"__constant__ float w[4];\n{SCALE.replace('by *', 'w[0] *')}"},
+            "pass cmem_args={'w'",
+        ),
+        ({"device": "cuda"}, "device is a str; give"),
     ],
 )
 def test_what_is_not_served_is_said_in_a_line(options: dict[str, Any], words: str) -> None:
-    assert words in refused(
-        lambda: kernel_tuner.tune_kernel("scale", SCALE, N, ARGUMENTS, PARAMETERS, **options)
-    )
+    given: dict[str, Any] = {"kernel_name": "scale", "kernel_source": SCALE, "problem_size": N}
+    given |= {"arguments": ARGUMENTS, "tune_params": PARAMETERS} | options
+    assert words in refused(lambda: kernel_tuner.tune_kernel(**given))
 
 
 def test_an_answer_is_for_an_array_of_any_library() -> None:

@@ -156,6 +156,44 @@ def with_objective(name: str, *, timed: bool = True) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.parametrize("objective", ["time", "Time", ["time"], ["Time"], ["GFLOP/s", "TIME"]])
+@pytest.mark.parametrize("kind", ["T4", "cache"])
+def test_the_time_is_the_objective_in_any_writing(
+    objective: object, kind: str, tune: Tune, tmp_path: Path
+) -> None:
+    data = close_times(1, 0.0) if kind == "T4" else cache()
+    for result in data["results"] if kind == "T4" else [data]:
+        result["objectives" if kind == "T4" else "objective"] = objective
+        for one in result.get("measurements", ()):
+            one["name"] = one["name"].title() if "T" in str(objective) else one["name"]
+    code, _, err = tune("import", written(tmp_path / "a.json", data))
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("data", "tool"),
+    [
+        (
+            {
+                "kernel_family": "xgemm",
+                "results": [{"kernel": "Xgemm", "time": 0.1, "parameters": {"KWG": 16}}],
+            },
+            "CLTune",
+        ),
+        ({"sections": [{"kernel_family": "xgemm", "results": []}]}, "CLBlast"),
+        ({"Metadata": {"TimeUnit": "us"}, "Results": [{"KernelName": "a", "Status": "Ok"}]}, "KTT"),
+    ],
+)
+def test_files_of_tools_that_are_not_read_are_named(
+    data: dict[str, Any], tool: str, tune: Tune, tmp_path: Path
+) -> None:
+    path = written(tmp_path / "a.json", data)
+    for arguments in (("--device", f"replay:{path}"), ("import", path)):
+        code, out, err = tune(*arguments)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert f"results of {tool}, which are not read" in err and "T4" in err
+
+
 @pytest.mark.parametrize("timed", [True, False])
 def test_an_objective_that_is_no_time_is_refused(tune: Tune, tmp_path: Path, timed: bool) -> None:
     path = written(tmp_path / "a.json", with_objective("score", timed=timed))

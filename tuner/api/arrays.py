@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tuner.core.errors import UsageError, typed
 from tuner.core.model import Value
 from tuner.kernel.functions import first_line
-from tuner.kernel.source.types import DTYPE_OF, CType, Parameter
+from tuner.kernel.source.types import DTYPE_OF, CType, Parameter, remedy_for
 from tuner.runtime.dtypes import BITS, DTYPES, ITEMSIZE, PARTS
 
 _LETTERS = "xyzw"
@@ -74,8 +74,11 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
             f"{name} has no elements: its shape is {values.shape}", "pass an array with elements"
         )
     if (dtype := dtype or values.dtype.name) not in ITEMSIZE:
-        kinds = [values.dtype[one].name for one in values.dtype.names or ()]
-        word = kinds[0] if len(set(kinds)) == 1 else "uint32"
+        kinds = [values.dtype[one].base.name for one in values.dtype.names or ()]
+        fitting = next(
+            word for word in ("uint32", "uint16", "uint8") if values.itemsize % ITEMSIZE[word] == 0
+        )
+        word = kinds[0] if len(set(kinds)) == 1 and kinds[0] in ITEMSIZE else fitting
         remedy = f"{name}.view({word!r}): its words" if kinds else f"one of {', '.join(ITEMSIZE)}"
         raise UsageError(f"{name} is {dtype}", f"pass {remedy}")
     return values, dtype
@@ -104,7 +107,9 @@ def pointed_to(name: str, array: NDArray[Any], dtype: str, of: CType) -> tuple[N
 
 
 def struct_of(name: str, value: Any) -> dict[str, Any]:
-    """Return the numbers of a struct of NumPy's, those of arrays one by one, or of a vector, by names in the file."""
+    """Return the numbers of a struct of NumPy's, those of arrays one by one, of a vector or complex number, by name."""
+    if is_complex(value):
+        value = [value.real, value.imag]
     if isinstance(value, np.void) and value.dtype.names:
         parts = {f"{name}_{member}": np.ravel(value[member]) for member in value.dtype.names}
         return {
@@ -117,10 +122,16 @@ def struct_of(name: str, value: Any) -> dict[str, Any]:
     return {}
 
 
+def is_complex(value: Any) -> bool:
+    """Return whether a value is a complex number, of Python or NumPy."""
+    return isinstance(value, complex | np.complexfloating)
+
+
 def members(
     name: str, value: Any, of: CType, declared: Sequence[Parameter] = ()
 ) -> dict[str, tuple[str, Value]]:
-    """Return dtype and value of each member of a struct by value: a vector of CUDA's, or one of NumPy's structs.
+    """Return dtype and value of each member of a struct by value: a vector of CUDA's, one of NumPy's structs, or the
+    parts of a complex number.
 
     Args:
         name: the parameter's.
@@ -146,6 +157,11 @@ def members(
             remedy = f"pass np.array((...), [{as_array}])[()]"
             raise UsageError(f"{name} has {has}; and {of.text} {wants}", remedy)
         return found
+    if is_complex(value) and of.dtype is not None:
+        of = replace(of, base="double" if of.dtype == "complex128" else "float", lanes=2)
+        value = [value.real, value.imag]
+    if of.base.startswith(("cudaTexture", "cudaSurface")):
+        raise UsageError(f"{name} is {of.text}, which the tuner cannot pass", remedy_for(of))
     if of.lanes == 1 or of.base not in DTYPE_OF:
         example = f"((...), [{as_array}])" if declared else "((1, 0.5), [('count', 'i4'), ('factor', 'f4')])"
         raise UsageError(

@@ -29,7 +29,7 @@ from tuner.kernel.toml.table import name_for
 TO_WRITE = "write it as a function of a file, and pass that, or 'FILE.py:FUNCTION'"
 CHILDREN = "tuner.gpu.", "tuner.children."
 """What processes run that import users' files."""
-_NO_SOURCE = Source((), (), {}, {}, (), {}, (), {}, {}, "")
+_NO_SOURCE = Source((), (), {}, {}, (), {}, {}, (), {}, {}, "")
 
 
 @dataclass(frozen=True)

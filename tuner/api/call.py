@@ -116,7 +116,8 @@ class Call:
         if names and "<" not in entry and not left:
             entry += f"<{', '.join(names)}>"
         elif "<" not in entry and len(left) < len(names):
-            given = ", ".join("4" if name in left else name for name in names)
+            types = [name for kind, name, _ in kernel.template if kind in ("typename", "class")]
+            given = ", ".join(("float" if name in types else "4") if name in left else name for name in names)
             remedy = f"add it, or name an instance, such as entry='{entry}<{given}>'"
             raise UsageError(f"params has no {left[0]}, which the template of {entry} takes", remedy)
         for name in self.params.keys() & set(names):
@@ -126,17 +127,27 @@ class Call:
 
 def in_python(function: Callable[P, Answer]) -> Callable[P, Answer]:
     """Return a function whose errors name arguments where those of the engine name options of the command line."""
+    return in_words(words_of_python, TunerError)(function)
 
-    @wraps(function)
-    def said(*args: P.args, **named: P.kwargs) -> Answer:
-        try:
-            return function(*args, **named)
-        except TunerError as error:
-            error.problem, error.remedy = map(words_of_python, (error.problem, error.remedy))
-            error.args = ("; ".join(filter(None, (error.problem, error.remedy))),)
-            raise
 
-    return said
+def in_words(
+    words: Callable[[str], str], of: type[TunerError]
+) -> Callable[[Callable[P, Answer]], Callable[P, Answer]]:
+    """Return a decorator for a function whose errors of a type are said in other words."""
+
+    def worded(function: Callable[P, Answer]) -> Callable[P, Answer]:
+        @wraps(function)
+        def said(*args: P.args, **named: P.kwargs) -> Answer:
+            try:
+                return function(*args, **named)
+            except of as error:
+                error.problem, error.remedy = map(words, (error.problem, error.remedy))
+                error.args = ("; ".join(filter(None, (error.problem, error.remedy))),)
+                raise
+
+        return said
+
+    return worded
 
 
 def words_of_python(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.api.arrays import members, number, on_host, pointed_to
+from tuner.api.arrays import is_complex, members, number, on_host, pointed_to
 from tuner.api.call import (
     Call,
     Texts,
@@ -186,7 +186,7 @@ class Reader:
                 if name not in (getattr(self.call, where) or ()):
                     remedy = f"pass [{takes}], or {where}={{{name!r}: ...}}"
                     raise UsageError(f"{'args' if args else where} has no {name}", remedy)
-            elif not of.pointers and of.dtype is None:
+            elif not of.pointers and (of.dtype is None or (is_complex(args[name]) and "complex" in of.dtype)):
                 self.members[name] = members(name, args[name], of, self.source.structs.get(of.text) or ())
                 self.numbers |= self.members[name]
             elif not of.pointers and isinstance(args[name], str):
@@ -248,10 +248,11 @@ class Reader:
     def _extent(self, tensor: str, extent: int) -> str:
         fitting = [name for name, size in self.sizes.items() if size == extent]
         if len(fitting) > 1 and self.call.sizes is None:
-            example = ", ".join(fitting)
+            of = {size: size_of for size_of, size in reversed(self.sizes.items())}
+            example = [str(of.get(one, one)) for one in self.arrays[tensor][0].shape]
             raise UsageError(
                 f"{' and '.join(fitting)} are all {extent}, and so is an extent of {tensor}",
-                f"say which it is: shapes={{{tensor!r}: ({example})}}, or sizes=() for this problem alone",
+                f"say which it is: shapes={{{tensor!r}: {example}}}, or sizes=() for this problem alone",
             )
         if len(fitting) == 1:
             return fitting[0]

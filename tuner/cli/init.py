@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from dataclasses import replace
 
 from tuner.cli.commands.inspection import InitArguments
@@ -18,7 +19,7 @@ from tuner.report.tables import say, show_line
 
 
 def init(asked: InitArguments) -> None:
-    """Write the file, and print what is in it and what comes next.
+    """Write the file, and print what is in it and what comes next; with status 1 where no command reads it as it is.
 
     Raises:
         UsageError: there is no such source.
@@ -62,5 +63,6 @@ def init(asked: InitArguments) -> None:
         read_kernel(output.resolve())
     except KernelError as error:
         say(f"correct before anything else: {error}")
+        sys.exit(1)
     name = shlex.quote(str(output))
     say(f"next: tune check {name}, then tune {name}")

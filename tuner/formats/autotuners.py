@@ -14,8 +14,8 @@ from tuner.core.model import Status, Value, ascii_json
 from tuner.core.version import __version__
 from tuner.database.records import StoredTrial
 from tuner.formats.files import json_with_entries
-from tuner.formats.foreign_json import TIME_UNITS, JsonResults
-from tuner.formats.foreign_recording import ForeignRecording, checked_key, objective_in, stem
+from tuner.formats.foreign_json import TIME_UNITS, JsonResults, other_tool
+from tuner.formats.foreign_recording import ForeignRecording, checked_key, measure_of, objective_in, stem
 from tuner.formats.foreign_results import FAILURES, Gathering, seconds, unit_ns
 from tuner.formats.results import Results
 
@@ -58,7 +58,7 @@ def read_t4(file: JsonResults) -> ForeignRecording:
     of_file = [*map(metadata.get, TIME_UNITS), *map(file.head.get, TIME_UNITS)]
     unit_ns(path, *of_file)
     gathering, objectives, objective = None, None, ""
-    measured_of_correct: set[object] = set()
+    measured_of_correct: set[str] = set()
     for result in file.results():
         asked = result.get("objectives") or ["time"]
         if gathering is None:
@@ -68,7 +68,9 @@ def read_t4(file: JsonResults) -> ForeignRecording:
             raise RecordingError(
                 f"{path}: its results have several objectives", "split it into files of one objective"
             )
-        measured = {one.get("name"): one for one in result.get("measurements") or ()}
+        if "configuration" not in result and isinstance(result.get("parameters"), dict):
+            raise other_tool(path, "CLTune")
+        measured = {measure_of(one.get("name")): one for one in result.get("measurements") or ()}
         word = result.get("invalidity", "correct")
         if word == "correct" and result.get("correctness", 1) == 0:
             word = "correctness"
@@ -179,7 +181,7 @@ def read_cache(file: JsonResults) -> ForeignRecording:
         KeyError, TypeError, AttributeError: the content is damaged.
     """
     path, head = file.path, file.head
-    objective = objective_in(path, [head.get("objective") or "time"])
+    objective = objective_in(path, head.get("objective") or "time")
     of_file = [*map(head.get, TIME_UNITS)]
     unit_ns(path, *of_file)
     declared = [str(name) for name in head["tune_params_keys"]]

@@ -37,6 +37,8 @@ HEAD = frozenset(
 NEEDED = {"cache": {"tune_params_keys", "tune_params", "objective"}, "results": set[str]()}
 """Without these a result cannot be read: where they do not stand before the results, they are looked for behind."""
 FORMATS = "name a T4, T1 or cache file"
+OTHER_TOOLS = {"Results": "KTT", "sections": "CLBlast"}
+"""Who writes files of results with such members, which nothing here reads."""
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 _AT_THE_END = 16
@@ -82,6 +84,8 @@ class JsonResults:
             if text.peek() != "{":
                 raise RecordingError(f"{self.path}: neither a T4 file nor a Kernel Tuner cache", FORMATS)
             for name in text.entries():
+                if name in OTHER_TOOLS and not self.member:
+                    raise other_tool(self.path, OTHER_TOOLS[name])
                 if MEMBERS.get(name) == text.peek():
                     self.member, among = name, True
                     for _ in text.entries():
@@ -106,6 +110,11 @@ class JsonResults:
         left = ", without the last one, which is unfinished" if self._unfinished else ""
         said = f"{self.path.name} has no end; results that are whole: {self._count}{left}"
         return said if self._cut else ""
+
+
+def other_tool(path: Path, name: str) -> RecordingError:
+    """Return an error for a file of a tool whose results are not read."""
+    return RecordingError(f"{path}: results of {name}, which are not read", "write a T4 file of them")
 
 
 def read_json(path: Path) -> Any:

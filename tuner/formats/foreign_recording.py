@@ -149,13 +149,23 @@ def check_parameters(path: Path, recording: ForeignRecording) -> None:
             )
 
 
-def objective_in(path: Path, names: Sequence[object]) -> str:
+def measure_of(name: object) -> str:
+    """Return the name of what is measured, of the time in small letters: some files have ``Time``."""
+    text = str(name).strip()
+    return "time" if text.lower() == "time" else text
+
+
+def objective_in(path: Path, names: object) -> str:
     """Return which of the objectives that a file names counts: the time, else a rate.
+
+    Args:
+        path: of the file.
+        names: one, or a list of them.
 
     Raises:
         RecordingError: it names neither.
     """
-    objectives = [str(name) for name in names]
+    objectives = [measure_of(name) for name in (names if isinstance(names, list) else [names])]
     for objective in ("time", *objectives):
         if objective in objectives and (objective == "time" or objective.endswith("/s")):
             return objective

@@ -108,6 +108,8 @@ class Draft:
     compile: Mapping[str, Any] = field(default_factory=dict)
     """``options`` and ``include``."""
     variant: str = "main"
+    requires: str = ""
+    """What a GPU must have; empty for nothing."""
     build: str = ""
     """``FILE.py:FUNCTION`` that builds what is called, in place of launches; empty for none."""
     head: Sequence[str] = ()
@@ -146,9 +148,10 @@ class Draft:
         yield from _table("compile", self.compile)
         variant = f"variants.{key(self.variant)}"
         parameters = {name: _parameter(one) for name, one in self.parameters.items()}
-        if self.build or not parameters:
+        if (own := _filled(build=self.build, requires=self.requires)) or not parameters:
             yield f"[{variant}]"
-            yield from _line("build", self.build) if self.build else ()
+            for one, value in own.items():
+                yield from _line(one, value)
             yield ""
         yield from _table(f"{variant}.parameters", parameters)
         yield from _table(f"{variant}.constraints", self.constraints)

@@ -65,6 +65,9 @@ def written(folder: Path, code: str = CODE, constants: str = FILLED, text: str =
         ("static __constant__ float weights[3];", "weights"),
         ('extern "C" __constant__ float weights[3];', "weights"),
         ("__device__ float weights[3];", "weights"),
+        ("extern __constant__ float weights[3];", "weights"),
+        ("extern __constant__ float weights[3];\nextern __constant__ float weights[3];", "weights"),
+        ("extern __constant__ float weights[3];\n__constant__ float weights[3];", "weights"),
         ("namespace filters { __constant__ float weights[3]; } using filters::weights;", "filters::weights"),
         (
             "namespace filters { __constant__ float weights[3]; } using filters::weights;",
@@ -121,6 +124,8 @@ def test_what_fills_nothing_is_refused_with_the_file(tmp_path: Path, constants: 
 @pytest.mark.parametrize(
     ("code", "constants", "found"),
     [
+        (CODE.replace(DECLARED, "extern __constant__ float weights[];"), FILLED,
+         "a kernel is compiled by itself; include the file that defines it"),
         (CODE, "", 'nothing fills the __constant__ weights, which smooth reads; add constants.weights = "TENSOR"'),
         (CODE.replace("    if", "#if block_size > 64\n    y[i] = x[i];\n#else\n    if").replace(";\n}", ";\n#endif\n}"),
          "", "nothing fills the __constant__ weights, which smooth reads; add constants.weights"),

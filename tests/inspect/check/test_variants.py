@@ -93,6 +93,14 @@ OF_VARIANTS = [
         "__device__ {",
         r"annotation on lambda .*; leave it out: a lambda of a kernel is the device's( \(|$)",
     ),
+    Fault(
+        "cluster",
+        PLAIN,
+        "__global__ void",
+        "__global__ void __cluster_dims__(2, 1, 1)",
+        "__cluster_dims__",
+        r"give the variant requires = \"cc >= 90\"",
+    ),
     Fault("jinja", STAGED, "{{ width }} - 1", "{{ wdith }} - 1", "wdith", "wdith"),
 ]
 """Found by compiling."""

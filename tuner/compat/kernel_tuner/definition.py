@@ -7,12 +7,13 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
 from tuner.api.call import file_names
 from tuner.api.tracing import traced
-from tuner.core.errors import UsageError
+from tuner.core.errors import UsageError, suggestion, typed
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.functions import first_line
@@ -112,10 +113,14 @@ def define(
     for argument, remedy in NOT_SERVED.items():
         if options.get(argument):
             raise UsageError(f"{argument} is not served", remedy)
-    lang = str(options.get("lang") or _language(listed(source))).upper()
-    if lang not in (*CUDA, "C"):
-        raise UsageError(f"lang={lang!r} is not served", f"kernels are {', '.join(CUDA)}, host code is C")
-    choices = {one: _values(values) for one, values in params.items()}
+    if not (sources := listed(source)):
+        raise UsageError("kernel_source is an empty list", "give a source, or its path")
+    _texts("kernel_source", sources[callable(sources[0]) :])
+    lang = options.get("lang") or _language(sources)
+    if lang.upper() not in (*CUDA, "C"):
+        what = f"lang={lang!r}" if options.get("lang") else f"kernel_source is {lang}, which"
+        raise UsageError(f"{what} is not served", f"kernels are {', '.join(CUDA)}, host code is C")
+    choices = {one: _values(one, values) for one, values in params.items()}
     names = _block_names(options.get("block_size_names"), choices)
     block = [one if one in choices else size for one, size in zip(names, BLOCK.values(), strict=True)]
     grid = [
@@ -131,14 +136,19 @@ def define(
         }
     given = compiler_options(options)
     folders = [Path(one[of.end() :]) for one in given if (of := _FOLDER.match(one))]
-    text = with_own_headers(_source(source, choices, where, macros), folders, f"{name}.cu")
+    text = with_own_headers(_source(sources, choices, where, macros), folders, f"{name}.cu")
     kept = [one for one in given if is_allowed(one)]
-    dropped = [one for one in given if one not in kept and not _FOLDER.match(one) and lang != "C"]
+    dropped = [one for one in given if one not in kept and not _FOLDER.match(one) and lang.upper() != "C"]
     used = set(re.findall(r"[A-Za-z_]\w*", " ".join([text, name, *grid, *block, *where])))
     left_out = {one: values[0] for one, values in choices.items() if one not in used}
     notes = [f"{' '.join(dropped)} is left out: NVRTC compiles, for the GPU that is there"] if dropped else []
     notes += [f"{one} is not varied: neither the source nor the grid uses it" for one in left_out]
-    shared = (options.get("smem_args") or {}).get("size")
+    notes += [
+        f"block_size_names: {one} is no parameter; the block has {size}"
+        for one, size in zip(listed(options.get("block_size_names") or []), BLOCK.values(), strict=False)
+        if one not in params
+    ]
+    shared = _named("smem_args", options, "size").get("size")
     how: dict[str, Any] = {
         "grid": grid, "block": block, "where": where, "sizes": (), "entry": name,
         "name": re.sub(r"\W+", "_", name).strip("_"),
@@ -146,7 +156,7 @@ def define(
         "constants": options.get("cmem_args") or {}, "compile_options": kept,
     }  # fmt: skip
     choices = {one: values for one, values in choices.items() if one in used}
-    return Definition(name, text, arguments, choices, left_out, lang == "C", how, notes)
+    return Definition(name, text, arguments, choices, left_out, lang.upper() == "C", how, notes)
 
 
 def listed(value: Any) -> list[Any]:
@@ -158,7 +168,7 @@ def listed(value: Any) -> list[Any]:
 def compiler_options(options: Mapping[str, Any]) -> list[str]:
     """Return the compiler's options of a call, each with its value in one text."""
     given = list[str]()
-    for option in listed(options.get("compiler_options") or []):
+    for option in _texts("compiler_options", listed(options.get("compiler_options") or [])):
         if given and (option[:1] != "-" or re.fullmatch(r"-X\w+|--\w+-options", given[-1])):
             given[-1] += option if len(given[-1]) == 2 else f"={option}"
         else:
@@ -183,6 +193,9 @@ def text_of(what: str, value: Any, choices: Choices) -> str:
         return text_of(what, lambda p: function(*(p[one] for one in names)), choices)
     if callable(value):
         return traced(what, value, {}, choices)[0]
+    if not isinstance(value, str | Real):
+        given = "None" if value is None else typed(value)
+        raise UsageError(f"{what} is {given}", "give numbers, texts or functions of the parameters")
     if not isinstance(value, str):
         return str(value)
     tree = parse(value, what).syntax
@@ -191,15 +204,25 @@ def text_of(what: str, value: Any, choices: Choices) -> str:
     return ast.unparse(tree)
 
 
-def _values(values: Any) -> list[Value]:
+def _named(what: str, options: Mapping[str, Any], *known: str) -> Mapping[str, Any]:
+    given: Mapping[str, Any] = options.get(what) or {}
+    for name in given.keys() - known:
+        raise UsageError(f"{what} has no {name!r}", suggestion(str(name), known))
+    return given
+
+
+def _values(name: str, values: Any) -> list[Value]:
     """Return a parameter's values, or its only one."""
+    if not isinstance(name, str):
+        raise UsageError(f"a parameter's name is {typed(name)}", "give text")
     several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
+    if not (several := list(several)):
+        raise UsageError(f"parameter {name} has no values", "give at least one")
     return list(dict.fromkeys(value.item() if hasattr(value, "item") else value for value in several))
 
 
 def _block_names(given: Any, choices: Choices) -> list[str]:
-    if len(given := listed(given or [])) > len(BLOCK):
-        raise UsageError(f"block_size_names has {len(given)} names", "give three at most")
+    given = _at_most_three("block_size_names", _texts("block_size_names", listed(given or [])))
     lower = {} if given else {name.lower(): name for name in choices}  # also in capitals
     return [lower.get(name, name) for name in [*given, *list(BLOCK)[len(given) :]]]
 
@@ -207,7 +230,21 @@ def _block_names(given: Any, choices: Choices) -> list[str]:
 def _sizes(problem_size: Any, choices: Choices) -> list[str]:
     if callable(problem_size):
         return [*traced("problem_size", problem_size, {}, choices), "1", "1"][:3]
-    return [*(text_of("problem_size", size, choices) for size in listed(problem_size)), "1", "1"][:3]
+    sizes = _at_most_three("problem_size", listed(problem_size))
+    return [*(text_of("problem_size", size, choices) for size in sizes), "1", "1"][:3]
+
+
+def _at_most_three(what: str, given: list[Any]) -> list[Any]:
+    if len(given) > len(BLOCK):
+        raise UsageError(f"{what} has {len(given)} parts", "give three at most")
+    return given
+
+
+def _texts(what: str, given: list[Any]) -> list[Any]:
+    for one in given:
+        if not isinstance(one, str | Path):
+            raise UsageError(f"{what} has {typed(one)} in it", "give texts")
+    return given
 
 
 def _quotient(size: str, divisor: Any, axis: str, choices: Choices) -> str:
@@ -218,9 +255,9 @@ def _quotient(size: str, divisor: Any, axis: str, choices: Choices) -> str:
     return size if size == "1" or not parts else f"ceil_div({size}, {' * '.join(whole)})"
 
 
-def _source(source: Any, choices: Choices, where: Sequence[str], macros: Mapping[str, str]) -> str:
+def _source(sources: Sequence[Any], choices: Choices, where: Sequence[str], macros: Mapping[str, str]) -> str:
     """Return the source with what it includes of the other files, and the macros that it uses."""
-    first, *others = listed(source)
+    first, *others = sources
     included = {str(path): _read(path) for path in others}
     text = _generated(first, choices, where) if callable(first) else _read(first)
     text = _INCLUDE.sub(lambda found: included.get(found[1], found[0]), text)

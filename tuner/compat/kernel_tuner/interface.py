@@ -7,9 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tuner.api.call import in_words
 from tuner.api.result import Result
 from tuner.api.tune import Kernel, tune
 from tuner.compat.kernel_tuner.answers import Judge, after_launch, expected, judge
+from tuner.compat.kernel_tuner.arguments import OPTIONS, TUNE_OPTIONS, positive, require, words_of_script
 from tuner.compat.kernel_tuner.definition import Definition, configurations, define
 from tuner.compat.kernel_tuner.host_code import HostCode
 from tuner.compat.kernel_tuner.results import (
@@ -23,20 +25,11 @@ from tuner.compat.kernel_tuner.results import (
     write_cache,
 )
 from tuner.compat.kernel_tuner.util import get_config_string
-from tuner.core.errors import NoGpuError, TunerError, UsageError, suggestion, typed
+from tuner.core.errors import NoGpuError, TunerError, UsageError, suggestion
 from tuner.core.files import temporary_folder
 from tuner.core.model import Status
 from tuner.kernel.load import load_kernel
 
-RUN_OPTIONS = frozenset(
-    ("lang", "device", "platform", "smem_args", "cmem_args", "texmem_args", "compiler", "compiler_options", "defines",
-     "log", "block_size_names", "quiet")
-)  # fmt: skip
-TUNE_OPTIONS = RUN_OPTIONS | frozenset(
-    ("verify", "verbose", "iterations", "strategy", "strategy_options", "cache", "metrics", "simulation_mode",
-     "parallel", "observers", "objective", "objective_higher_is_better", "objectives", "seed")
-)  # fmt: skip
-"""Arguments by name; what they do is in docs/kernel-tuner.md."""
 STRATEGIES = (
     "brute_force", "random_sample", "minimize", "basinhopping", "diff_evo", "genetic_algorithm", "greedy_mls",
     "ordered_greedy_mls", "greedy_ils", "dual_annealing", "mls", "pso", "simulated_annealing", "skopt",
@@ -51,6 +44,7 @@ MOST_JUDGED = 10
 """Configurations that a script's function judges, the fastest first, until one is right."""
 
 
+@in_words(words_of_script, UsageError)
 def tune_kernel(
     kernel_name: str,
     kernel_source: Any,
@@ -83,15 +77,14 @@ def tune_kernel(
         TunerError: the kernel cannot be tuned.
     """
     began = time.monotonic()
-    _require_known(options, TUNE_OPTIONS)
+    given = {"kernel_name": kernel_name, "kernel_source": kernel_source, "arguments": arguments}
+    require(options, TUNE_OPTIONS, **given, tune_params=tune_params, answer=answer, atol=atol)
     divisors = grid_div_x, grid_div_y, grid_div_z
     what = define(
         kernel_name, kernel_source, problem_size, arguments, tune_params, divisors, restrictions, options
     )
     say = _say if not options.get("quiet") else lambda _: None
     objective, metrics = options.get("objective") or "time", options.get("metrics") or {}
-    if not isinstance(metrics, Mapping):
-        raise UsageError(f"metrics is {typed(metrics)}", "pass a dictionary of functions or texts")
     if objective not in ("time", *metrics):
         raise UsageError(
             f"objective {objective!r} is not measured", f"choose from: {', '.join(['time', *metrics])}"
@@ -164,7 +157,8 @@ def run_kernel(
         UsageError: an argument is not served, or wrong; the text says which.
         TunerError: the kernel cannot be compiled or launched.
     """
-    _require_known(options, RUN_OPTIONS)
+    given = {"kernel_name": kernel_name, "kernel_source": kernel_source, "arguments": arguments}
+    require(options, OPTIONS, **given, params=params)
     divisors = grid_div_x, grid_div_y, grid_div_z
     what = define(kernel_name, kernel_source, problem_size, arguments, params, divisors, None, options)
     if what.host:
@@ -174,11 +168,6 @@ def run_kernel(
     with temporary_folder() as folder:
         spec = load_kernel(str(kernel.save(folder / "kernel.toml")))
         return after_launch(what, spec, {name: values[0] for name, values in what.choices.items()})
-
-
-def _require_known(options: Mapping[str, Any], known: frozenset[str]) -> None:
-    for name in options.keys() - known:
-        raise UsageError(f"there is no argument {name!r}", suggestion(name, sorted(known)))
 
 
 def _require_launchable(options: Mapping[str, Any]) -> None:
@@ -211,8 +200,8 @@ def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str
         raise UsageError("no configuration meets all restrictions", "loosen one")
     trials = size if size <= MOST_TRIALS else FEWER_TRIALS
     if strategy == "random_sample":
-        trials = math.ceil(size * more.get("fraction", 0.1))
-    trials = min(size, more.get("max_fevals") or trials)
+        trials = math.ceil(size * (positive(more, "fraction") or 0.1))
+    trials = min(size, math.ceil(positive(more, "max_fevals") or trials))
     if what.host:
         note = f"host code is timed by what it returns: {trials} of {size} configurations, drawn at random"
     elif trials < size:
@@ -256,7 +245,7 @@ def _tuned(
 ) -> tuple[list[Row], dict[str, Any]]:
     """Return results, and what is known of the run."""
     run: dict[str, Any] = {
-        "trials": trials, "time_s": (options.get("strategy_options") or {}).get("time_limit"),
+        "trials": trials, "time_s": positive(options.get("strategy_options") or {}, "time_limit"),
         "seed": options.get("seed") or 0, "device": f"cuda:{options.get('device') or 0}", "mode": "warm",
         "from_scratch": True, "quiet": options.get("quiet"),
     }  # fmt: skip

@@ -54,6 +54,8 @@ _REMEDIES = (
         ".*device-side kernel launch",
         f": NVRTC compiles no kernel that launches kernels; code of the CPU goes between {DEVICE_ONLY}",
     ),
+    ("__cluster_dims__ is not supported", '; give the variant requires = "cc >= 90", which has clusters'),
+    (".*Unresolved extern", ": a kernel is compiled by itself; include the file that defines it"),
     (".*annotation on lambda", "; leave it out: a lambda of a kernel is the device's"),
     (
         r'cannot open source file "(?:cub/|cublas|cuda|cufft|curand|cooperative_groups|crt/|mma\.h|nv/|thrust/)',
@@ -310,7 +312,7 @@ def _location(
                 f"line {match['line']} of the rendered {launch.template.name}: {_with_remedy(match['text'])}"
             )
             return report.file, report.lines.line(key), text
-    return report.file, report.lines.line(key), compilation.error.removeprefix("error: ")
+    return report.file, report.lines.line(key), _with_remedy(compilation.error.removeprefix("error: "))
 
 
 def _with_remedy(text: str, file: str = "") -> str:

@@ -22,6 +22,10 @@ _DYNAMIC = re.compile(
 )
 _C_VARIABLE = re.compile(r'extern\s+"C"\s+(?=__(?:constant|device)__)')
 """Before a variable C++ takes it for a declaration."""
+_EXTERN_VARIABLE = re.compile(
+    r"\bextern\s+(?=__(?:constant|device)__\b[^;(){}=]*?\b(\w+)\s*(?:\[[^;\]]+\]\s*)*;)"
+)
+"""The word before a variable with its size that only a declaration names: NVRTC takes that for its definition."""
 _NAME = re.compile(r"(\w+)\)?(?:\[\w*\])*(?: = \w+)?(?:,|$)")
 _FUNCTION = re.compile(
     r"^(?P<head>(?:template[ ]*<(?P<own>[^\n]*)>\n)?__device__ [^{;]*?(?P<name>\w+)(?P<given><[\w, ]+>)?"
@@ -53,7 +57,17 @@ def for_host(source: str) -> str:
     source = _ARCHITECTURE.sub(_of_the_oldest, code_of(source, lines_stay=True))
     source = source.replace("__attribute__((shared))", "__shared__")  # what nvcc makes of it
     source = _SHARED.sub(r"\1__shared__ ", _C_VARIABLE.sub("", source))
+    source = _EXTERN_VARIABLE.sub(lambda found: _unless_defined(found, source), source)
     return _FUNCTION.sub(_without_ptx, source)
+
+
+def _unless_defined(variable: re.Match[str], source: str) -> str:
+    """Return what stands before a declaration of a variable: nothing where it defines it, as nothing else does."""
+    others = re.findall(
+        rf"(\bextern\s+)?__(?:constant|device)__\b[^;(){{}}=]*?\b{variable[1]}\s*[\[;={{]", source
+    )
+    again = re.search(rf"\bextern\s[^;]*\b{variable[1]}\b[^;]*;", source[: variable.start()])
+    return variable[0] if again or "" in others else ""
 
 
 def _of_the_oldest(code: re.Match[str]) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tuner.kernel.source.tree import extents_of, function_of, head_of, name_node, text_of, walk
+from tuner.kernel.source.tree import code, extents_of, function_of, head_of, name_node, text_of, walk
 from tuner.kernel.source.types import PASSED_AS, CType, Parameter
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.expressions import round_up
@@ -16,6 +17,43 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _LAID_OUT_OTHERWISE = ("base_class_clause", "bitfield_clause", "virtual", "alignas_qualifier")
+
+
+@dataclass(frozen=True)
+class Enumeration:
+    """An enumeration with its names."""
+
+    name: str
+    """With its namespaces; empty for a type of C's."""
+    values: Mapping[str, str]
+    """The number of each name, as text."""
+
+    @property
+    def cast(self) -> str:
+        """What a number needs before it."""
+        return f"({self.name})" if self.name else ""
+
+    def value(self, written: str) -> str:
+        """Return the number that one of the names stands for; other text as it is."""
+        return self.values.get(written.rpartition("::")[2], written)
+
+
+def enumerated(node: Node) -> dict[str, str]:
+    """Return the names of an enumeration with their numbers: each is one more than that before where none is given."""
+    values, before = dict[str, str](), ""
+    for one in walk(node, "enumerator"):
+        given = one.child_by_field_name("value")
+        after = str(int(before) + 1) if before.isdecimal() else f"{before} + 1" if before else "0"
+        before = code(given) if given is not None else after
+        values[text_of(one.named_children[0])] = before
+    return values
+
+
+def is_number(kind: str, text: str) -> bool:
+    """Return whether a template's parameter is one number: no type, no pack, and no function by the source's text."""
+    name = re.escape(kind.split()[-1])
+    function = rf"\(\s*\*\s*{name}\s*\)\s*\(|\busing\s+{name}\s*=[^;]*\(\s*\*"
+    return re.search(r"\.|typename|class|template", kind) is None and re.search(function, text) is None
 
 
 def words_of(members: Sequence[Parameter]) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tuner.core.errors import KernelError
-from tuner.kernel.source.classes import members_of
+from tuner.kernel.source.classes import Enumeration, enumerated, members_of
 from tuner.kernel.source.expressions import python_of
 from tuner.kernel.source.launches import WrittenLaunch, launches_in
 from tuner.kernel.source.preprocessor import Macro, expanded, preprocessed
@@ -28,10 +28,10 @@ from tuner.kernel.source.tree import (
     names_in,
     pointers_of,
     stars,
+    template_parameter,
     text_of,
     tree_of,
     walk,
-    words,
 )
 from tuner.kernel.source.types import CType, Parameter, base_of, is_type, vector_of
 
@@ -110,6 +110,8 @@ class Source:
     symbols: tuple[Symbol, ...]
     structs: Mapping[str, tuple[Parameter, ...] | None]
     """The members of each class that has numbers alone, those of an array one by one; None for another class."""
+    enumerations: Mapping[str, Enumeration]
+    """By their names without namespaces."""
     items: tuple[Item, ...]
     """All declarations, in order."""
     asked: Mapping[str, frozenset[int]]
@@ -130,7 +132,8 @@ class Source:
             return found[0]
         names = ", ".join(dict.fromkeys(one.name for one in found or self.kernels))
         if not self.kernels:
-            raise KernelError("the source has no __global__ function", "give the file that has the kernel")
+            what = "OpenCL, which is not served," if "__kernel " in self.text else "the source"
+            raise KernelError(f"{what} has no __global__ function", "give the file that has the kernel")
         if not found:
             raise KernelError(f"the source has no kernel {name!r}", f"choose from: {names}")
         if len({one.name for one in found}) == 1:
@@ -210,6 +213,7 @@ def read_declarations(text: str, *, in_place: bool = False) -> Source:
         reader.constants,
         tuple(reader.symbols),
         reader.structs,
+        reader.enumerations,
         tuple(reader.items),
         plain.asked,
         plain.skipped,
@@ -229,6 +233,7 @@ class _Reader:
             if one.parameters is None and is_type(one.value) and not (one.guarded and name.endswith("_type"))
         }
         self.structs: dict[str, tuple[Parameter, ...] | None] = {}
+        self.enumerations: dict[str, Enumeration] = {}
         self.constants: dict[str, str] = {}
         self.kernels: list[KernelSignature] = []
         self.launches: list[WrittenLaunch] = []
@@ -270,7 +275,11 @@ class _Reader:
         for one in walk(node, "enum_specifier"):
             kind = code(one.child_by_field_name("base")) or "int"
             named = [one.child_by_field_name("name")] + declarators * (node.type == "type_definition")
-            self.aliases |= dict.fromkeys(map(text_of, filter(None, named)), kind)
+            own = [*map(text_of, filter(None, named))]
+            self.aliases |= dict.fromkeys(own, kind)
+            self.enumerations |= {
+                name: Enumeration("::".join((*names, name)), enumerated(one)) for name in own
+            }
         for one in walk(node, "enumerator"):
             if (value := one.child_by_field_name("value")) is not None:
                 self.constants[names_in(one)[0]] = code(value)
@@ -340,7 +349,7 @@ class _Reader:
                 tuple(parameters),
                 name.start_point[0] + 1,
                 extern_c,
-                tuple(map(_template_parameter, template.named_children if template is not None else ())),
+                tuple(map(template_parameter, template.named_children if template is not None else ())),
                 tuple(map(code, bounds.named_children if bounds is not None else ())),
                 node.child_by_field_name("body"),
             )
@@ -388,13 +397,3 @@ def _declared(node: Node) -> frozenset[str]:
         else:
             names |= {text_of(one) if one.type in NAMES else "operator"}
     return frozenset(names - {""})
-
-
-def _template_parameter(node: Node) -> tuple[str, str, str]:
-    name = name_node(node.child_by_field_name("declarator"))
-    written = words(node)
-    end = written.index("=") if "=" in written else len(written)
-    if name is None:
-        name = next((one for one in node.named_children if one.type == "type_identifier"), None)
-    kind = " ".join(written[: end - (name is not None)])
-    return kind, text_of(name) if name is not None else "", code(written[end + 1 :])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
+from tuner.core.errors import KernelError
 from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft, plain
 from tuner.kernel.source.allocated import with_allocations
 from tuner.kernel.source.declarations import KernelSignature, Source
@@ -32,8 +33,10 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
         file: the source's name, in the folder of the file to be written.
 
     Raises:
-        KernelError: a parameter has a type that no launch can pass.
+        KernelError: it has no body, or a parameter of a type that no launch can pass.
     """
+    if kernel.body is None:
+        raise KernelError(f"{kernel.name} is only declared here", "give the file that has its body")
     names = SourceNames(source, kernel, file, undefined_names(source.text, kernel.name))
     _tell_apart(names)
     use = _use_of(names)
@@ -65,6 +68,7 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
         launches=[launch],
         parameters=parameters,
         constraints=constraints,
+        requires="cc >= 90" if guess.clusters else "",
         dtypes={
             role: Given(of, "the type that you use", gap=True) if role in names.unsure else of
             for role, of in (names.dtypes or {names.role(*tensors): [written[0].dtype]}).items()
@@ -106,7 +110,7 @@ def _use_of(names: SourceNames) -> CodeUse:
     if lengths := row_lengths(names, use):
         use = CodeUse(names.source, names.kernel, names.of_problem, {}, lengths)
     guess = LaunchGuess(names, use, {})
-    extents = guess.elements() | of_one_block(names, use) or unbounded(names, use, launched=guess.is_read())
+    extents = guess.elements() | of_one_block(names, use) or unbounded(names, use, guess.blocks_of_call())
     return CodeUse(names.source, names.kernel, names.of_problem, extents, lengths) if extents else use
 
 
@@ -126,10 +130,16 @@ def _parameters(
     axes = {name: "xy" if block.count(name) > 1 else axis for name, axis in axes.items()}
     tiles = re.findall(r"\btiled_partition ?< ?(\w+)", use.code)  # of cooperative groups: lanes
     kinds = dict.fromkeys(tiles, "lanes_per_tile") | dict.fromkeys(names.switches, "use_it")
+    chosen: dict[str, Collection[int]] = dict(names.source.asked)
+    of_names = {name: one for name, one in names.enumerations.items() if one.values}
+    for name, of in of_names.items():
+        chosen[name] = [number for one in of.values.values() if (number := names.number(one)) is not None]
     parameters = {
-        name: parameter_draft(kinds.get(name, name), value, axes.get(name), names.source.asked.get(name, ()))
+        name: parameter_draft(kinds.get(name, name), value, axes.get(name), chosen.get(name, ()))
         for name, value in names.found.items()
     }
+    for name in of_names.keys() & parameters:
+        parameters[name] = replace(parameters[name], doc=", ".join(of_names[name].values))
     for name in names.doubtful - set(axes):
         note = "a choice of the kernel, or a number of the problem?"
         parameters[name] = replace(parameters[name], note=note, gap=True)
@@ -187,7 +197,7 @@ def _notes(names: SourceNames, empty: Sequence[str]) -> list[str]:
         for name, value in sorted({**values, **source.constants}.items())
         if re.fullmatch(r"0*[2-9]|0*[1-9]\d+", value)
         and name in used
-        and (is_block(name) or "tile" in name.lower())
+        and (is_block(name) or re.search(r"(?i)tile|unroll|coarse|stages|per_?thread", name))
     }
     lines = []
     if fixed:

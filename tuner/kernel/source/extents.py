@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tuner.kernel.draft import Given
-from tuner.kernel.source.expressions import Product, Sum, names_of, python_of, sum_of
-from tuner.kernel.source.names import SourceNames, is_stride
-from tuner.kernel.source.tree import extents_of, name_node, text_of, walk
+from tuner.kernel.source.expressions import Product, Sum, names_of, python_of, python_text, sum_of, sum_text
+from tuner.kernel.source.names import SourceNames
+from tuner.kernel.source.parameters import is_stride
+from tuner.kernel.source.tree import extents_of, head_of, name_node, text_of, walk
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 
 if TYPE_CHECKING:
@@ -22,15 +23,18 @@ BLOCKS = 1024
 """The default of a number of blocks that a loop over the grid leaves open: some eight for each multiprocessor."""
 
 
-def unbounded(names: SourceNames, use: CodeUse, *, launched: bool) -> dict[str, str]:
+def unbounded(names: SourceNames, use: CodeUse, called: Mapping[str, str] | None) -> dict[str, str]:
     """Return the size that each index without a bound stays below, by variable, and add to the sizes those it takes.
 
     ``c[y * width + x]`` bounds x; of ``c[i] = a[i]`` the file gets a size, and of ``sums[blockIdx.x]`` the number of
-    blocks, where a loop over the grid makes any number right. None where the source launches the kernel: its grid says
-    how many blocks there are, where it can be read, which is ``launched``.
+    blocks, where a loop over the grid makes any number right. Of the others none where the source launches the kernel:
+    its grid says how many blocks there are.
+
+    Args:
+        names: what the source's names become.
+        use: what the code does.
+        called: the blocks along each axis, where the source says them.
     """
-    if launched:
-        return {}
     found: dict[str, str] = {}
     indices = [index for pointer in use.pointers.values() for index in pointer.indices]
     starts = {axis: [index for index in indices if _of(index, f"blockIdx_{axis}")] for axis in AXES}
@@ -49,23 +53,41 @@ def unbounded(names: SourceNames, use: CodeUse, *, launched: bool) -> dict[str, 
         tiled = any(
             values[name][one] != 1 for name, of in of_block.items() for one in of if name not in variables
         )
-        if tiled and not any(_of(values[name], f"threadIdx_{axis}") for name in variables):
+        if called is None and tiled and not any(_of(values[name], f"threadIdx_{axis}") for name in variables):
             return {}  # an index of several axes, by tiles
         compared = "|".join(variables) or f"index_{axis}"  # as one is called that is written out
         row = any(_sizes(index, block, use) for index in starts[axis])
         passed = [size for size in names.in_order(use.sizes) if not use.depends_on(size)]
-        if not variables and not any_number and all(_counts(index, block, use) for index in starts[axis]):
+        if (
+            called is None
+            and not variables
+            and not any_number
+            and all(_counts(index, block, use) for index in starts[axis])
+        ):
             free = [size for size in passed if row and size not in found.values()]
             found[block] = free[0] if free else _new(names, "rows", "blocks", f"rows_{axis}")
         elif any(map(use.bound, variables)):
-            if any_number and any((block,) in index for index in starts[axis]):
+            said = (called or {}).get(axis, str(BLOCKS))
+            fixed = re.fullmatch(r"\d+|(\d+ \* )?sm_count( \* \d+)?", said)
+            if (
+                any_number
+                and fixed
+                and any({*one} <= {block, *use.sizes} for index in starts[axis] for one in _of(index, block))
+            ):
                 given = Given(
-                    BLOCKS, "blocks: what each computes by itself depends on a block's size", gap=True
+                    int(said) if said.isdecimal() else BLOCKS,
+                    "blocks: what each computes by itself depends on a block's size",
+                    gap=True,
                 )
                 found[block] = _new(names, "blocks", "grid_blocks", f"blocks_{axis}", value=given)
         elif (
-            variables or any({block, f"blockDim_{axis}"} <= {*one} for index in starts[axis] for one in index)
-        ) and not re.search(rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b(?! ;)", use.code):
+            called is None
+            and (
+                variables
+                or any({block, f"blockDim_{axis}"} <= {*one} for index in starts[axis] for one in index)
+            )
+            and not re.search(rf"\b({compared})\b ?[<>]|[<>]=? ?({compared})\b(?! ;)", use.code)
+        ):
             # Compared with nothing, but in k < i of a loop.
             lengths = [use.ends[name] for name in variables if name in use.ends]
             lengths += [size for index in starts[axis] for size in _length(index, block, use)]
@@ -226,6 +248,33 @@ def threads_named(use: CodeUse, axis: str) -> str:
     return next((names[0] for names in named if len(names) == 1), "")
 
 
+def step_of(use: CodeUse, axis: str) -> str:
+    """Return the name by which a loop goes from one element of a thread to its next; empty for none."""
+    sums = [sum_of(python_of(one)) or {} for one in walk(use.body, "binary_expression")]
+    thread = (f"threadIdx_{axis}",)
+    begins = {one: sum_of(tree, use.first) or {} for one, tree in use.begins.items()}
+    of_thread = [*thread, *(one for one, terms in begins.items() if terms.get(thread) == 1)]
+    indices = [index for of in use.pointers.values() for index in of.indices]
+    for one in walk(use.body, "assignment_expression"):
+        name, step = text_of(one.children[0]), one.children[-1]
+        if text_of(one.children[1]) != "+=" or step.type != "identifier":
+            continue
+        beside = [{part: 1} for terms in sums if terms.get((name,)) == 1 for part in terms if part != (name,)]
+        of = [sum_of(use.begins.get(name)) or {}, *(beside if name not in use.bounds else ())]
+        for terms in of:
+            full = sum_of(python_text(sum_text(terms)), use.first) or {}
+            if [part for part in full if "threadIdx" in str(part)] == [thread]:
+                return text_of(step)
+        for index in indices:  # as of i * width beside y * width
+            for product in (product for product in index if name in product):
+                others = [part for part in product if part != name]
+                if others and any(
+                    index.get(tuple(sorted((*others, one)))) == index[product] for one in of_thread
+                ):
+                    return text_of(step)
+    return ""
+
+
 def _by_threads(use: CodeUse) -> Iterator[tuple[str, Sum, Sum, int]]:
     """Yield where the code's own arrays have an element for each thread, or for some: axis, extent, index, how many."""
     threads = {name: sum_of(tree, use.first) for name, tree in use.begins.items()}
@@ -276,6 +325,15 @@ def _own_elements(use: CodeUse) -> Iterator[tuple[Node, Sum, Node]]:
         for extent, index in zip(extents.get(text_of(array), ()), indices, strict=False):
             if extent is not None:
                 yield one, extent, index
+
+
+def shared_arrays(use: CodeUse) -> Iterator[tuple[list[str], list[Node]]]:
+    """Yield the static arrays in shared memory: words of the type, and extents."""
+    for one in walk(use.body, "declaration"):
+        head = head_of(one)
+        if "__shared__" in head and "extern" not in head:
+            for declarator in one.children_by_field_name("declarator"):
+                yield [word for word in head if word != "__shared__"], extents_of(declarator)
 
 
 def values_kept(use: CodeUse, name: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.core.errors import TunerError
@@ -20,10 +20,10 @@ from tuner.kernel.source.expressions import (
     sum_of,
     sum_text,
 )
-from tuner.kernel.source.extents import threads_kept, threads_named
+from tuner.kernel.source.extents import shared_arrays, step_of, threads_kept, threads_named
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
-from tuner.kernel.source.tree import code, extents_of, head_of, names_in, text_of, walk
+from tuner.kernel.source.tree import code, names_in, text_of
 from tuner.kernel.source.types import CType, Parameter, base_of, vector_of
 from tuner.kernel.source.use import AXES, CodeUse, number_of, numbers_of
 from tuner.runtime.dtypes import ITEMSIZE
@@ -56,10 +56,13 @@ class LaunchGuess:
         """The parameters that are threads of a block, with their axis."""
         self.constraints: dict[str, str] = {}
         self._unsure = False
+        self._threads: dict[str, str] = {}
+        """Of a block, along the axes that have been read."""
 
     def draft(self) -> LaunchDraft:
         """Return the launch."""
-        blocks, grids, gaps = zip(*(self._axis(axis) for axis in AXES), strict=True)
+        read = {axis: self._axis(axis) for axis in self._in_order()}
+        blocks, grids, gaps = zip(*(read[axis] for axis in AXES), strict=True)
         self.blocks |= {one: axis for axis, one in zip(AXES, blocks, strict=True) if one in self._names.found}
         fixed = self._called is None and sum(text.isdecimal() and text != "1" for text in blocks) > 1
         fixed |= self._unsure
@@ -73,13 +76,43 @@ class LaunchGuess:
             grid,
             Given(_without_ones(blocks), "threads of a block", gap=True) if fixed else _without_ones(blocks),
             self._shared(),
-            more={"cooperative": True} if self._use.uses("this_grid") and self._use.uses("sync") else {},
+            more=self._more(),
         )
 
-    def is_read(self) -> bool:
-        """Return whether the source launches the kernel, and says the number of blocks along each axis of the code."""
+    @property
+    def clusters(self) -> str:
+        """``fixed`` where the code says the blocks of a cluster, ``asked`` where it asks for them, else empty."""
+        of_kernel = rf"__cluster_dims__\s*\([^()]*\)[^;{{}}]*\b{self._kernel.short_name}\s*\("
+        if re.search(of_kernel, self._names.source.text):
+            return "fixed"
+        return "asked" if self._use.uses("this_cluster") else ""
+
+    def _more(self) -> dict[str, Any]:
+        """Return the keys of a launch that few have."""
+        grids = re.findall(r"\bgrid_group (\w+)|\b(\w+) = [\w:]*this_grid\(", self._use.code)
+        named = "|".join([r"this_grid\(\)", *(name for pair in grids for name in pair if name)])
+        cooperative = re.search(rf"\b(?:{named})\.sync\(|\bsync\((?:{named})\)", self._use.code)
+        more: dict[str, Any] = {"cooperative": True} if cooperative else {}
+        if self.clusters == "asked":
+            more["cluster"] = Given(["2"], "blocks of a cluster", gap=True)
+        return more
+
+    def _in_order(self) -> list[str]:
+        """Return the axes; those of which a block's threads along another say the grid come last."""
+
+        def others(axis: str) -> int:
+            span = self._use.span(axis)
+            parts = {part for product in span[0] for part in product} if span else set()
+            return len(parts & {f"blockDim_{one}" for one in AXES if one != axis})
+
+        return sorted(AXES, key=others)
+
+    def blocks_of_call(self) -> dict[str, str] | None:
+        """Return the number of blocks along each axis of the code where the source launches the kernel and says it."""
         axes = [axis for axis in AXES if self._use.uses(f"blockIdx.{axis}")]
-        return self._called is not None and all(self._called_shape(0, axis) is not None for axis in axes)
+        found = {axis: self._called_shape(0, axis) for axis in axes}
+        said = {axis: text for axis, text in found.items() if text is not None}
+        return said if self._called is not None and len(said) == len(axes) else None
 
     def elements(self) -> dict[str, str]:
         """Return how many blocks the source launches, by sizes, where an index has a block's number by itself."""
@@ -118,16 +151,20 @@ class LaunchGuess:
                 self._block(axis, {}) if threads else self._called_shape(1, axis) or "1"
             )
             called = self._called_shape(1, axis)
-            block = called if called in self._names.found else block
+            self._threads[axis] = block = called if called in self._names.found else block
             many = self._called is not None and self._called_shape(0, axis) != "1"
             missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and (many or not self._axes()))
             grid = self._by_block(block, self._called_shape(0, axis)) if missed else None
             return block, grid or ("sm_count" if of_grid else "1"), missed
         factor, bound = span
-        block = self._block(axis, factor) if threads else self._called_shape(1, axis) or "1"
+        self._threads[axis] = block = (
+            self._block(axis, factor) if threads else self._called_shape(1, axis) or "1"
+        )
         if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
             return block, blocks, False
-        covered = self._names.text(sum_text(factor)).replace(f"blockDim_{axis}", block)
+        covered = self._names.text(sum_text(factor))
+        for one, of_axis in self._threads.items():
+            covered = covered.replace(f"blockDim_{one}", of_axis)
         known = self._known(expression_text(python_text(covered)))
         whole = False  # whether a block computes a whole row of a tensor, whose number of rows is all that is open
         if bound is None and (bound := self._unbound(axis, rows=known == "1")) is not None:
@@ -187,7 +224,7 @@ class LaunchGuess:
         found, by_block = self._names.found, f"blockDim_{axis}" in names
         number, threads = next(iter(factor.values()), 1), self._use.divided(axis)
         choices = [name for name in names if name in found]
-        step = self._names.renamed.get(stepped := _stepped(self._use, axis), stepped)
+        step = self._names.renamed.get(stepped := step_of(self._use, axis), stepped)
         if not by_block and step in found:
             for tile in choices if step not in choices else ():
                 self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
@@ -198,10 +235,13 @@ class LaunchGuess:
             self.blocks |= {tuned[0]: axis} if len(tuned) == 1 and found[tuned[0]] is None else {}
             return called
         launched = called if called is not None and called.isdecimal() else None
-        if not by_block and choices:
-            values = {found[name] for name in choices}
-            if launched is not None and values.isdisjoint({None, int(launched)}):
-                return launched
+        asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
+        asks &= not self._same_number(axis)
+        values = {found[name] for name in choices}
+        apart = bool(choices) and launched is not None and values.isdisjoint({None, int(launched)})
+        if apart and not by_block and not (asks and self._use.uses(f"blockDim.{axis}")):
+            return str(launched)
+        if not by_block and choices and not apart:
             self._unsure |= len(choices) > 1 and not any(map(is_block, choices))
             order = names_in(self._kernel.body)
             choice = min(
@@ -219,8 +259,6 @@ class LaunchGuess:
         terms = self._use.sum(python_of(next(filter(None, said.groups())))) if said else None
         if terms and set(terms) == {()}:
             return str(terms[()])
-        asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
-        asks &= not self._same_number(axis)
         if called is not None and not (asks and launched):
             return called  # of a kernel that does not ask for it, another size may not be right
         fixed = number_of(stepped, numbers_of(self._names.source, found)) if stepped else None
@@ -324,7 +362,7 @@ class LaunchGuess:
             most: the largest value of each parameter.
         """
         total = "0"
-        for kind, extents in _shared_arrays(self._use):
+        for kind, extents in shared_arrays(self._use):
             base, lanes = vector_of(base_of(kind))
             dtype = self._names.dtype(CType("", base, 1)) or "float32"
             dtype = self._names.dtypes[dtype][0] if dtype in self._names.dtypes else dtype
@@ -343,42 +381,6 @@ class LaunchGuess:
         terms = sum_of(python_text(text))
         text = text if terms is None else sum_text(terms)
         return text if parse(text).number(most) > 48 * 1024 else ""
-
-
-def _stepped(use: CodeUse, axis: str) -> str:
-    """Return the name by which a loop goes from one element of a thread to its next; empty for none."""
-    sums = [sum_of(python_of(one)) or {} for one in walk(use.body, "binary_expression")]
-    thread = (f"threadIdx_{axis}",)
-    begins = {one: sum_of(tree, use.first) or {} for one, tree in use.begins.items()}
-    of_thread = [*thread, *(one for one, terms in begins.items() if terms.get(thread) == 1)]
-    indices = [index for of in use.pointers.values() for index in of.indices]
-    for one in walk(use.body, "assignment_expression"):
-        name, step = text_of(one.children[0]), one.children[-1]
-        if text_of(one.children[1]) != "+=" or step.type != "identifier":
-            continue
-        beside = [{part: 1} for terms in sums if terms.get((name,)) == 1 for part in terms if part != (name,)]
-        of = [sum_of(use.begins.get(name)) or {}, *(beside if name not in use.bounds else ())]
-        for terms in of:
-            full = sum_of(python_text(sum_text(terms)), use.first) or {}
-            if [part for part in full if "threadIdx" in str(part)] == [thread]:
-                return text_of(step)
-        for index in indices:  # as of i * width beside y * width
-            for product in (product for product in index if name in product):
-                others = [part for part in product if part != name]
-                if others and any(
-                    index.get(tuple(sorted((*others, one)))) == index[product] for one in of_thread
-                ):
-                    return text_of(step)
-    return ""
-
-
-def _shared_arrays(use: CodeUse) -> Iterator[tuple[list[str], list[Node]]]:
-    """Yield the static arrays in shared memory: words of the type, and extents."""
-    for one in walk(use.body, "declaration"):
-        head = head_of(one)
-        if "__shared__" in head and "extern" not in head:
-            for declarator in one.children_by_field_name("declarator"):
-                yield [word for word in head if word != "__shared__"], extents_of(declarator)
 
 
 def _on(axis: str, name: str) -> bool:

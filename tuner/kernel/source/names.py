@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
-from tuner.kernel.source.classes import words_of
+from tuner.kernel.source.classes import Enumeration, is_number, words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import in_all_branches
 from tuner.kernel.source.expressions import DEPTH, python_of
-from tuner.kernel.source.parameters import is_choice, is_size
+from tuner.kernel.source.parameters import SMALL, is_choice, is_size, is_stride
 from tuner.kernel.source.tree import code, head_of, name_node, names_in, text_of, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
 from tuner.kernel.source.use import LEAST_SIZE, number_of, numbers_of
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
 _NO_SIZE = re.compile(
     r"(?i)((\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps)"
 )
-_STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch)\w*")
-SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
-
-
-def is_stride(name: str) -> bool:
-    """Return whether a number's name says that it is how far rows lie from each other."""
-    return _STRIDE.fullmatch(name) is not None
 
 
 class SourceNames:
@@ -141,6 +134,7 @@ class SourceNames:
         given, variables = (self.called.template, self.called.variables) if self.called else ((), {})
         self.entry_arguments: list[str] = []
         self.switches: set[str] = set()  # numbers that are true or false
+        self.enumerations: dict[str, Enumeration] = {}
         self.unsure: set[str] = set()  # roles of types that the code tells apart
         self.indices: dict[str, str] = {}  # the integer types that a template's types are
         for number, (kind, name, default) in enumerate(self.kernel.template):
@@ -159,16 +153,24 @@ class SourceNames:
                 self.dtypes[role] = [dtype or ("int32" if whole else "float32")]
                 self.renamed[name] = role
                 self.entry_arguments.append(f"{role}_type")
-            elif name and "." not in kind and not re.search("typename|class|template", kind):
+            elif name and is_number(kind, self.source.text):
                 parameter = self.named(name)
-                known = (self.number(one, variables) for one in (value, default))
+                self.enumerations[parameter] = of = self._enumeration(kind)
+                known = (self.number(of.value(one), variables) for one in (value, default))
                 self.found[parameter] = next((one for one in known if one is not None), None)
                 self.switches |= {parameter} if "bool" in kind.split() else set()
-                self.entry_arguments.append(f"{{{{ {parameter} }}}}")
+                self.entry_arguments.append(f"{of.cast}{{{{ {parameter} }}}}")
             elif default and number >= len(given):
                 break  # it stays what it is, as do those behind it, which have defaults, too
             else:
                 self._no_choice(f"{kind} {name}")
+
+    def _enumeration(self, kind: str) -> Enumeration:
+        """Return the enumeration that a template's number is of: without names for others."""
+        base = base_of(kind.split())
+        found = self.source.enumerations.get(base.rpartition("::")[2], Enumeration("", {}))
+        name = found.name if found.name and "::" not in base else base
+        return replace(found, name="" if base in (*PASSED_AS, "auto") else name)
 
     def _is_class(self, name: str, value: str) -> bool:
         """Return whether a template's type is a class, such as a functor: of the source, or as the code calls it."""

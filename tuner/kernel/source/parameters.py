@@ -16,6 +16,8 @@ _SIZE = re.compile(
     r"(?:rows?|cols?|columns?|elements?|points?|sizes?|width|height|depth|length|len|dims?|channels?|batch(?:es)?|items|count)"
     r"(?:_?[xyzmnkwh])?\Z"
 )
+_STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch)\w*")
+SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
 _BLOCK = re.compile(
     r"(?i)(?!.*per)(.*(block|threads|tpb|blk|bdim|work_?group|wg).*|[bt][xyz]|ntx|nty|n_?threads|local_?size(_?[xyz])?)"
     r"|.*threads?_?per_?(block|cta|work_?group|wg).*"
@@ -49,6 +51,11 @@ def is_size(name: str) -> bool:
 def is_block(name: str) -> bool:
     """Return whether a macro's name says that it is a number of threads."""
     return _BLOCK.fullmatch(name) is not None
+
+
+def is_stride(name: str) -> bool:
+    """Return whether a number's name says that it is how far rows lie from each other."""
+    return _STRIDE.fullmatch(name) is not None
 
 
 def is_choice(name: str) -> bool:

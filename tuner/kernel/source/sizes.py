@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.kernel.draft import Given, LaunchDraft, ParameterDraft, TensorDraft, plain
-from tuner.kernel.source.names import SMALL, SourceNames
+from tuner.kernel.source.names import SourceNames
+from tuner.kernel.source.parameters import SMALL
 from tuner.kernel.source.use import CodeUse
 
 DEFAULT_SIZES: dict[int, int | str] = {1: "2**24", 2: 4096, 3: 256}

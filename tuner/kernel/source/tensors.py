@@ -10,8 +10,8 @@ from tuner.kernel.draft import Given, TensorDraft
 from tuner.kernel.source.accesses import Use
 from tuner.kernel.source.expressions import Product, Sum, expression_text, plus, python_text, sum_of, sum_text
 from tuner.kernel.source.extents import values_asked, values_kept
-from tuner.kernel.source.names import SMALL, SourceNames
-from tuner.kernel.source.parameters import is_size
+from tuner.kernel.source.names import SourceNames
+from tuner.kernel.source.parameters import SMALL, is_size
 from tuner.kernel.source.tree import text_of, walk
 from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.use import CodeUse
@@ -151,8 +151,9 @@ class Tensors:
         return any(len(one) > 1 and passed.intersection(one) for terms in sums for one in terms)
 
     def _counted(self, index: Sum) -> int:
-        """Return to what number a loop counts that goes through rows, j of ``x[j * n + i]``; 0 where none does."""
-        rows = [one for one in index if any(map(self._use.is_size, one))]
+        """Return to what number a loop counts that goes through rows or planes, j of ``x[j * n + i]``, or 0."""
+        sizes = {one: sum(map(self._use.is_size, one)) for one in index}
+        rows = [one for one, count in sizes.items() if count and count == max(sizes.values())]
         counted = [part for one in rows for part in one if part in self._use.begins]
         if len(rows) != 1 or len(counted) != 1:
             return 0

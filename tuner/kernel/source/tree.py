@@ -226,3 +226,14 @@ def receiver_of(node: Node) -> str:
     function = call.child_by_field_name("function") if call is not None else None
     name = text_of(function) if function is not None else ""
     return "" if name.partition("<")[0].strip() in _CASTS else name
+
+
+def template_parameter(node: Node) -> tuple[str, str, str]:
+    """Return kind, name and default of a template's parameter; empty texts for what it lacks."""
+    name = name_node(node.child_by_field_name("declarator"))
+    written = words(node)
+    end = written.index("=") if "=" in written else len(written)
+    if name is None:
+        name = next((one for one in node.named_children if one.type == "type_identifier"), None)
+    kind = " ".join(written[: end - (name is not None)])
+    return kind, text_of(name) if name is not None else "", code(written[end + 1 :])

@@ -216,8 +216,16 @@ class CodeUse:
         use = self.pointers[name]
         shapes = [shape for index in use.indices if (shape := self._shape(index, use.lanes))]
         most = max(shapes, key=lambda shape: (None not in shape, len(shape)), default=[])
+        if len(most) > 1 and (planes := max(self._planes(index, most) for index in use.indices)) > 1:
+            return [str(planes), *most]
         others = [shape[0] for shape in shapes if len(shape) == 1 and shape[0] is not None]
         return [largest_of(others)] if len(most) == 1 and others else most
+
+    def _planes(self, index: Sum, shape: list[str | None]) -> int:
+        """Return how many arrays of a shape lie one behind the other: 3 of ``x[2 * width * height + i]``."""
+        before = [(one, n) for one, n in index.items() if one and n > 0 and self.sizes.issuperset(one)]
+        whole = len(before) == 1 and sorted(before[0][0]) == sorted(filter(None, shape)) and None not in shape
+        return before[0][1] + 1 if whole else 1
 
     def _shape(self, index: Sum, lanes: int) -> list[str | None]:
         strides: dict[tuple[Product, int], str | None] = {}
