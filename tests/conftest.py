@@ -52,25 +52,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
-    """Tell workers of a scheduler that minds it to leave torch's files out, all but one."""
-    if node.config.getvalue("dist") == "loadfile":
-        from tests.scheduling import WITHOUT_TORCH, leaves_out_torch
+    """Tell workers whether their scheduler knows of files that one of them collects."""
+    from tests.scheduling import OF_ONE
 
-        node.workerinput[WITHOUT_TORCH] = leaves_out_torch(
-            node.workerinput["workerid"], node.workerinput["workercount"]
-        )
+    node.workerinput[OF_ONE] = node.config.getvalue("dist") == "loadfile"
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    return True if collection_path.suffix == ".py" and _left_out(config, collection_path) else None
+    return True if _left_out(config, collection_path) else None
 
 
 def _left_out(config: pytest.Config, file: Path) -> bool:
-    if not getattr(config, "workerinput", {}).get("without_torch"):
+    if not hasattr(config, "workerinput"):
         return False
-    from tests.scheduling import needs_torch
+    from tests.scheduling import leaves_out
 
-    return needs_torch(file)
+    return leaves_out(config.workerinput, file)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,6 @@
-"""Which worker of pytest-xdist has which files: each file is one's whole, and one alone has those that need torch.
+"""Which worker of pytest-xdist has which files: each file is one's whole, and some are for the first worker alone.
 
-Torch takes seconds to import, and a worker that collects a file imports it: the others leave these files out.
+The others do not collect these: files that import torch, for seconds, and those that need a GPU where there is none.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from xdist.scheduler import LoadFileScheduling
+
+from tuner.devices.started import has_gpu
 
 FEW_AND_LONG = (
     "tests/cli/test_homeless.py",
@@ -23,35 +25,38 @@ FEW_AND_LONG = (
     "tests/test_packaging.py",
 )
 """Files whose few tests take or wait for seconds: at the end, where their number puts them, the other workers wait."""
-TORCH = "torch"
-WITHOUT_TORCH = "without_torch"
-"""What a worker's input says to those that leave torch's files out."""
+OF_ONE = "files of one worker"
 
 
 @functools.cache
-def needs_torch(file: Path) -> bool:
-    """Return whether a file of tests imports torch where there is one."""
-    return 'importorskip("torch")' in file.read_text()
+def is_of_one(file: Path) -> bool:
+    """Return whether a file of tests is collected by one worker alone."""
+    if file.parent.name == "gpu" and not has_gpu():
+        return True
+    return file.suffix == ".py" and 'importorskip("torch")' in file.read_text()
 
 
-def leaves_out_torch(worker: str, count: int) -> bool:
-    """Return whether a worker leaves torch's files out: all do that begin but the first."""
-    return 0 < int(worker.removeprefix("gw")) < count
+def leaves_out(worker: dict[str, Any], file: Path) -> bool:
+    """Return whether a worker with this input leaves a file out: all do that begin but the first."""
+    if not worker.get(OF_ONE):
+        return False
+    return 0 < int(worker["workerid"].removeprefix("gw")) < worker["workercount"] and is_of_one(file)
 
 
 class Together(LoadFileScheduling):  # type: ignore[misc]
-    """Gives torch's files to the worker that has them, first of all; :data:`FEW_AND_LONG` come early."""
+    """Gives the files of one worker to it, first of all; :data:`FEW_AND_LONG` come early."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return TORCH if needs_torch(self.config.rootpath / file) else str(file)
+        return OF_ONE if is_of_one(self.config.rootpath / file) else str(file)
 
     def _check_nodes_have_same_collection(self) -> bool:
-        """Return whether all have collected the same but for torch's tests; the longest collection comes first."""
+        """Return whether all have collected the same but for those tests; who has them comes first, and is kept."""
         longest_first = sorted(self.registered_collections.items(), key=lambda item: -len(item[1]))
         self.registered_collections = dict(longest_first)
+        self.assigned_work = {node: self.assigned_work[node] for node, _ in longest_first}
         (_, whole), *others = longest_first
-        rest = [test for test in whole if self._split_scope(test) != TORCH]
+        rest = [test for test in whole if self._split_scope(test) != OF_ONE]
         return all(tests in (whole, rest) for _, tests in others) or bool(
             super()._check_nodes_have_same_collection()
         )
@@ -64,10 +69,10 @@ class Together(LoadFileScheduling):  # type: ignore[misc]
                 self.workqueue.move_to_end(file, last=False)
 
     def _assign_work_unit(self, node: Any) -> None:
-        if TORCH in self.workqueue:
-            (test, *_) = self.workqueue[TORCH]
+        if OF_ONE in self.workqueue:
+            (test, *_) = self.workqueue[OF_ONE]
             there = test in self.registered_collections[node]
             if not there and len(self.workqueue) == 1:  # another's, that is still to come
                 return
-            self.workqueue.move_to_end(TORCH, last=not there)
+            self.workqueue.move_to_end(OF_ONE, last=not there)
         super()._assign_work_unit(node)
