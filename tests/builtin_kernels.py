@@ -1,6 +1,6 @@
 """Built-in kernels and recordings, read once a process: gemm's file takes 80 ms, and most tests and commands read one.
 
-So are the digests of their templates, and the valid rows of their spaces.
+So are the texts of their templates, and what digests and bundles make of them, and the valid rows of their spaces.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from tuner.core import paths
 from tuner.devices import choose, replay
 from tuner.formats import recording
 from tuner.kernel import enumeration, load, space
-from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.identity import KernelIdentity, template_texts
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.toml.file import KernelFile, read_toml
+from tuner.winners import records
 
 _read_file, _kernel_of = load.read_file, load.kernel_of
 _files: dict[Path, KernelFile] = {}
 _kernels: dict[Path, KernelSpec] = {}
+_texts: dict[tuple[Path, Path], list[str]] = {}
 _codes: dict[tuple[Path, Path], dict[str, list[Any]]] = {}
 _rows: dict[tuple[object, ...], enumeration.Valid] = {}
 LIMITS = ("CHUNK", "HUGE", "MAX_PARTIAL", "MAX_ROWS", "MAX_TESTED")
@@ -32,6 +34,7 @@ def read_once() -> None:
     """Let :mod:`tuner.kernel.load` keep what it has read of the package's own kernels; a user's are read each time."""
     load.read_file, load.kernel_of = _file_of, _kernel_once
     space.valid_configurations = _rows_once
+    records.template_texts = _texts_once  # type: ignore[assignment]
     choose.read_recording = replay.read_recording = _recording_once
     code = functools.cached_property(_code_once)
     code.__set_name__(KernelIdentity, "_variant_code")
@@ -69,6 +72,14 @@ def _kernel_once(file: KernelFile) -> KernelSpec:
 _code_of = KernelIdentity._variant_code.func
 _rows_of = space.valid_configurations
 _read_recording = functools.cache(recording.read_recording)
+
+
+def _texts_once(folder: Path, template: Path) -> list[str]:
+    if not template.is_relative_to(paths.templates()):
+        return list(template_texts(folder, template))
+    if (folder, template) not in _texts:
+        _texts[folder, template] = list(template_texts(folder, template))
+    return _texts[folder, template]
 
 
 def _code_once(identity: KernelIdentity) -> dict[str, list[Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import compileall
 import contextlib
-import functools
 import gc
 import importlib
 import os
@@ -42,46 +41,33 @@ SYNCHRONOUS, opening.SYNCHRONOUS = opening.SYNCHRONOUS, ("OFF", "OFF")
 """A test that ends with a killed process needs no disk that outlives a power failure: 3 ms for each transaction."""
 
 
-FEW_AND_LONG = (
-    "tests/cli/test_homeless.py",
-    "tests/docs/test_notebooks.py",
-    "tests/docs/test_tutorial.py",
-    "tests/faults/test_kills.py",
-    "tests/fleet/test_cluster.py",
-    "tests/report/html/test_in_browser.py",
-    "tests/runtime/test_cpp_programs.py",
-    "tests/templates/test_sm90_tiles.py",
-    "tests/test_packaging.py",
-)
-"""Files whose few tests take or wait for seconds: at the end, where their number puts them, the other workers wait."""
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.scheduling import Together
+
+    return Together(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Let one worker have all files that need torch, which takes 6 s to import; each other file stays whole.
+def pytest_configure_node(node: Any) -> None:
+    """Tell workers whether their scheduler knows of files that one of them collects."""
+    from tests.scheduling import OF_ONE
 
-    Those of :data:`FEW_AND_LONG` come early.
-    """
-    from xdist.scheduler import LoadFileScheduling
-
-    class Together(LoadFileScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            return _together(super()._split_scope(nodeid))
-
-        def schedule(self) -> None:
-            first = self.collection is None
-            super().schedule()  # the files with most tests begin
-            for file in FEW_AND_LONG if first else ():
-                if file in self.workqueue:
-                    self.workqueue.move_to_end(file, last=False)
-
-    return Together(config, log) if config.getvalue("dist") == "loadfile" else None
+    node.workerinput[OF_ONE] = node.config.getvalue("dist") == "loadfile"
 
 
-@functools.cache
-def _together(file: str) -> str:
-    text = (Path(__file__).parent.parent / file).read_text()
-    return "torch" if 'importorskip("torch")' in text else file
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return True if _left_out(config, collection_path) else None
+
+
+def _left_out(config: pytest.Config, file: Path) -> bool:
+    if not hasattr(config, "workerinput"):
+        return False
+    from tests.scheduling import leaves_out
+
+    return leaves_out(config.workerinput, file)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -119,7 +105,8 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
         gc.disable()
         if worker and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
             here = Path(__file__).parent
-            paths = [path.relative_to(here.parent).with_suffix("") for path in here.rglob("test_*.py")]
+            found = [path for path in here.rglob("test_*.py") if not _left_out(session.config, path)]
+            paths = [path.relative_to(here.parent).with_suffix("") for path in found]
             names = sorted(".".join(path.parts) for path in paths)
             first = len(names) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
             for name in names[first:] + names[:first]:

@@ -86,7 +86,8 @@ class ForkedPopen(Popen[Any]):
         given = SIGNATURE.bind(self, args, *more).arguments
         command = _interpreted(list(map(os.fspath, args))) if isinstance(args, list | tuple) else []
         environment = dict(os.environ if given["env"] is None else given["env"])
-        special = any(given[name] for name in ("preexec_fn", "pass_fds", "executable", "shell"))
+        special = any(given[name] for name in ("pass_fds", "executable", "shell"))
+        special |= given["preexec_fn"] not in (None, die_with_parent)
         forks = not special and NO_FORK not in environment and os.getpid() == OWNER and CLONE is not None
         if not forks or command[:1] != [sys.executable] or _program(command) is None:
             super()._execute_child(args, *more)  # type: ignore[misc]
@@ -100,6 +101,7 @@ class ForkedPopen(Popen[Any]):
                     "folder": os.fspath(given["cwd"] or Path.cwd()),
                     "environment": environment,
                     "new_session": bool(given["start_new_session"]),
+                    "dies_with_parent": given["preexec_fn"] is not None,
                 },
                 [number if stream == -1 else stream for number, stream in enumerate(streams)],
             )
@@ -261,6 +263,8 @@ def _become(request: Mapping[str, Any], streams: Sequence[int]) -> NoReturn:
     try:
         if request["new_session"]:
             os.setsid()
+        if request["dies_with_parent"]:
+            die_with_parent()
         _retitle(command, request["environment"].get(MARK, ""))
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)

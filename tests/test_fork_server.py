@@ -101,7 +101,8 @@ def test_an_answer_that_was_not_waited_for_is_not_the_next_ones() -> None:
     """As an exception of a signal leaves it."""
     command = [sys.executable, "-c", "import os; print(os.getpid())"]
     server = fork_server._server(os.environ.get("LD_LIBRARY_PATH", ""))
-    request = {"command": command, "folder": "/", "environment": dict(os.environ), "new_session": False}
+    request = {"command": command, "folder": "/", "environment": dict(os.environ)}
+    request |= {"new_session": False, "dies_with_parent": False}
     server._asked += 1
     socket.send_fds(server._connection, [f"{server._asked} {json.dumps(request)}".encode()], [0, 1, 2])
     with ForkedPopen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -16,6 +16,8 @@ import pytest
 from tests.api.conftest import Tune
 from tuner.api.caller import Answering, caller_file, code_digest, portable
 
+pytestmark = pytest.mark.usefixtures("forked_children")
+
 ASK = """
 import sys
 import numpy as np

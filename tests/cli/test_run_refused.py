@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import resource
 import sqlite3
 import subprocess
 import sys
@@ -348,23 +347,16 @@ def test_read_only_database(tune: Tune, tmp_path: Path) -> None:
 def test_full_disk(tmp_path: Path, three_sizes: Path) -> None:
     """Whatever was acknowledged is there, and the run can go on when there is space again."""
 
-    def small_disk() -> None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (160_000, 160_000))
-
-    command = [
-        sys.executable,
-        "-m",
-        "tuner",
-        *SMALL[:4],
-        "--trials",
-        "55",
-        "--device",
-        f"replay:{three_sizes}",
-    ]
+    limit = "import resource as r; r.setrlimit(r.RLIMIT_FSIZE, (160_000,) * 2); from tuner.cli import main; main()"
+    arguments = [*SMALL[:4], "--trials", "55", "--device", f"replay:{three_sizes}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, preexec_fn=small_disk
-    )
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    done = run("-c", limit, *arguments)
     lines = done.stderr.strip().splitlines()
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
@@ -374,9 +366,7 @@ def test_full_disk(tmp_path: Path, three_sizes: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         (before,) = connection.execute("SELECT count(*) FROM trials").fetchone()
     assert 0 < before < 55
-    again = subprocess.run(
-        [*command, "--resume"], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+    again = run("-m", "tuner", *arguments, "--resume")
     assert again.returncode == 0, again.stderr
     with sqlite3.connect(tmp_path / "results" / "tuning.db") as connection:
         assert connection.execute("SELECT count(*), count(DISTINCT run_id) FROM trials").fetchone() == (55, 1)

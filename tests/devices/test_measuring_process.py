@@ -5,7 +5,6 @@ Times are of a busy host, so that none of them is looked at.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +13,6 @@ import pytest
 
 from tests import fake_driver
 from tests.faults.kernels import write_kernel
-from tuner.core import processes
 from tuner.core.conditions import Calibration, Mode
 from tuner.core.model import Status
 from tuner.devices import local
@@ -43,7 +41,6 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalDev
     settings = fake_driver.environment(devices="NVIDIA H100:90:132:1048576", memory=str(1 << 30))
     for name in ("LD_LIBRARY_PATH", "FAKE_CUDA_DEVICES", "FAKE_CUDA_MEMORY"):
         monkeypatch.setenv(name, settings[name])
-    monkeypatch.setattr(processes, "subprocess", subprocess)  # a fork has the libraries that it has
     known = Calibration({"rotating, rested": 0.1}, {"rotating": 10.0}, reference_ns=1.0)
     monkeypatch.setattr(LocalDevice, "known_calibration", lambda _: known)
     monkeypatch.setattr(local, "RECALIBRATE", 1e30)

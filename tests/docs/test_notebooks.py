@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import ForkedPopen
+
 nbclient = pytest.importorskip("nbclient")
 nbformat = pytest.importorskip("nbformat")
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -20,6 +22,7 @@ def test_there_are_notebooks() -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # where IPython keeps what it likes
+    monkeypatch.setattr("jupyter_client.launcher.Popen", ForkedPopen)
     folder = tmp_path / "run"
     shutil.copytree(path.parent, folder, ignore=shutil.ignore_patterns("*.ipynb", "results"))
     notebook = nbformat.read(path, as_version=4)

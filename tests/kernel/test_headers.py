@@ -82,6 +82,7 @@ def test_results_with_another_header_are_of_another_kernel(tmp_path: Path) -> No
     assert KernelIdentity(read_kernel(path)).text != before
 
 
+@pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize("name", ["scale.cu.j2", "huge.h"])
 def test_a_file_larger_than_memory_is_refused(tmp_path: Path, name: str) -> None:
     kernel = write_kernel(tmp_path, source='#include "huge.h"\n' + SOURCE)

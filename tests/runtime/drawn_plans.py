@@ -73,9 +73,10 @@ def _expressions(of: Sequence[str]) -> list[str]:
     return [f"{of[0]} + 1", f"{' * '.join(of[:2])} + 1", " + ".join(of)]
 
 
-def manifest_of(drawn: Sequence[DrawnConfiguration]) -> bytes:
-    """Return a manifest with configurations in this order, each with a computation of its own."""
-    configurations = []
+@functools.cache
+def manifest_of(name: str) -> bytes:
+    """Return a manifest with what is drawn of a kernel, in this order, each with a computation of its own."""
+    drawn, configurations = draw(name), []
     for number, bundled in enumerate(one.bundled for one in drawn):
         compiled = {
             number: CompiledLaunch(SHA, SHA, f"entry_{number}", launch.constants)

@@ -69,7 +69,7 @@ def compare(bundled: BundledConfiguration, problem: Problem, gpu: Gpu, concrete:
 @pytest.mark.parametrize("name", KERNELS)
 def test_plans_are_those_of_the_tuner(name: str) -> None:
     drawn = draw(name)
-    manifest = read_manifest(manifest_of(drawn))
+    manifest = read_manifest(manifest_of(name))
     counts: Counter[tuple[str, bool]] = Counter()
     for number, one in enumerate(drawn):
         for problem, gpu in one.problems:
@@ -156,7 +156,7 @@ def launch_text(launch: Launch, scratch: Sequence[str]) -> str:
 @pytest.mark.parametrize("name", KERNELS)
 def test_plans_are_those_of_python(name: str, tmp_path: Path) -> None:
     drawn = draw(name)
-    data = manifest_of(drawn)
+    data = manifest_of(name)
     manifest = read_manifest(data)
     (tmp_path / "manifest.json").write_bytes(data)
     asked, expected = [], []

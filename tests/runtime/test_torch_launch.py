@@ -1,47 +1,91 @@
-"""Operators of torch launch what their operation does: on a driver without a GPU, with memory of the CPU."""
+"""Operators of torch launch what their operation does: on a driver without a GPU, with memory of the CPU.
+
+Each program is a fork of one process that has imported torch, which takes a process seconds.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.fake_driver.programs import run_program
+from tests.fake_driver import environment
+from tests.fake_driver.programs import ROOT
 from tests.runtime.manifests import product_manifest, with_slices, write_bundle
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 pytest.importorskip("torch")
 
-START = """
-import sys, torch
-from cuda.bindings import driver as cu
+FORKS = """
+import json, os, sys, torch
 import tuner
+from cuda.bindings import driver as cu
 from tests.fake_driver.programs import check, count, refused
 from tuner.runtime import libraries
 
+for line in sys.stdin:
+    sys.stdout.flush()
+    if not os.fork():
+        program, bundle, os.environ["FAKE_CUDA_LOG"] = json.loads(line)
+        exec(program)
+        sys.stdout.flush()
+        os._exit(0)
+    print("ended", os.wait()[1], flush=True)
+"""
+
+START = """
 layout, streams = libraries._Torch.layout, [0]
 libraries._Torch.layout = lambda self, array, read: layout(self, array, read)._replace(device=0, memory="cuda:0")
 libraries._Torch.stream = lambda self, device: streams[0]
 check(cu.cuInit(0))
 check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(0))))
-op = tuner.load("product", bundle=sys.argv[1])
+op = tuner.load("product", bundle=bundle)
 product = op.torch()
 def randn(*shape):
     return torch.randn(shape, dtype=torch.bfloat16)
 """
 
-
-def run(program: str, folder: Path) -> list[dict[str, Any]]:
-    """Run a program in a process that meets the fake driver; return what it launched."""
-    write_bundle(folder / "bundle")
-    _, lines = run_program(START + program, folder / "log", folder / "bundle")
-    return [line for line in lines if line.get("kernel", "whereabouts") != "whereabouts"]
+Run = Callable[..., tuple[list[str], list[dict[str, Any]]]]
 
 
-def test_an_operator_launches_what_the_operation_does(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def forks() -> Iterator[subprocess.Popen[str]]:
+    started = subprocess.Popen(
+        [sys.executable, "-c", FORKS], env={**environment(), "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    yield started
+    started.communicate()
+
+
+@pytest.fixture
+def run(forks: subprocess.Popen[str], tmp_path: Path) -> Run:
+    """Run a program in a fork that meets the fake driver; return the lines it prints, and what it launched."""
+
+    def run(program: str, manifest: dict[str, Any] | None = None) -> tuple[list[str], list[dict[str, Any]]]:
+        bundle, log = write_bundle(tmp_path / "bundle", manifest), tmp_path / "log"
+        log.touch()
+        assert forks.stdin is not None and forks.stdout is not None
+        print(json.dumps([START + program, str(bundle), str(log)]), file=forks.stdin, flush=True)
+        printed: list[str] = []
+        for line in forks.stdout:
+            printed.append(line.rstrip("\n"))
+            if line.startswith("ended "):
+                break
+        assert printed.pop() == "ended 0", printed
+        lines = map(json.loads, log.read_text().splitlines())
+        return printed, [line for line in lines if line.get("kernel", "whereabouts") != "whereabouts"]
+
+    return run
+
+
+def test_an_operator_launches_what_the_operation_does(run: Run) -> None:
     program = """
 a, b, w = randn(96, 64), randn(64, 32), randn(32, 64)
 streams[0] = int(check(cu.cuStreamCreate(1)))
@@ -60,7 +104,7 @@ for other in (odd, whole[:, :64]):
 libraries._Torch.layout = layout
 refused("is in the memory of cpu", lambda: product(randn(8, 8), randn(8, 8)))
 """
-    lines = run(program, tmp_path)
+    _, lines = run(program)
     operator, operation, transposed = lines[:3]
     addresses = [line["arguments"][:3] for line in (operator, operation)]
     assert addresses[0][:2] == addresses[1][:2] and operator["arguments"][3:] == operation["arguments"][3:]
@@ -69,9 +113,8 @@ refused("is in the memory of cpu", lambda: product(randn(8, 8), randn(8, 8)))
     assert len(lines) == 15
 
 
-def test_rows_that_lie_apart_are_read_where_they_are_by_tensor_maps(tmp_path: Path) -> None:
+def test_rows_that_lie_apart_are_read_where_they_are_by_tensor_maps(run: Run) -> None:
     program = """
-import json
 w, wide, odd = randn(32, 64), randn(96, 128), randn(96, 100)
 parts = [wide[:, 32:96], wide[:, 32:96], wide[:, :64], wide[:, 33:97], odd[:, :64]]
 for number, a in enumerate(parts):
@@ -82,8 +125,7 @@ print(json.dumps([[a.data_ptr(), a.stride(0) * 2] for a in parts]))
 refused("rows of a lie 100 elements apart", lambda: op(odd[:, :64], w.t()))
 refused("rows of b lie 128 elements apart", lambda: op(wide[:, :64], randn(32, 128)[:, :64].t()))
 """
-    write_bundle(tmp_path / "bundle")
-    (text,), lines = run_program(START + program, tmp_path / "log", tmp_path / "bundle")
+    (text,), lines = run(program)
     maps = [line["arguments"][0] for line in lines if line.get("kernel") == "split"]
     found, parts = [[one["address"], one["stride"]] for one in maps], json.loads(text)
     assert found[0:6:2] == parts[:3] and parts[0][1] == 256
@@ -92,20 +134,19 @@ refused("rows of b lie 128 elements apart", lambda: op(wide[:, :64], randn(32, 1
         assert stride == 128 and address != original  # not at, or not, multiples of 16 bytes: copied
 
 
-def test_a_slice_is_written_where_it_lies(tmp_path: Path) -> None:
+def test_a_slice_is_written_where_it_lies(run: Run) -> None:
     program = """
 a, w, wide = randn(96, 64), randn(32, 64), randn(96, 128)
 out = wide[:, 32:64]
 assert op(a, w.t(), out=out) is out
 print(out.data_ptr())
 """
-    write_bundle(tmp_path / "bundle", with_slices(product_manifest()))
-    (text,), lines = run_program(START + program, tmp_path / "log", tmp_path / "bundle")
+    (text,), lines = run(program, with_slices(product_manifest()))
     [found] = [line["arguments"][3] for line in lines if line.get("kernel") == "apart"]
     assert (found["address"], found["stride"]) == (int(text), 256)
 
 
-def test_captured_once_it_was_prepared(tmp_path: Path) -> None:
+def test_captured_once_it_was_prepared(run: Run) -> None:
     program = """
 def captured(call):
     streams[0] = int(check(cu.cuStreamCreate(1)))
@@ -126,4 +167,4 @@ assert count("captured") == 3
 op.close()
 refused("product is closed", lambda: product(randn(96, 64), randn(64, 32)))
 """
-    assert len(run(program, tmp_path)) == 1
+    assert len(run(program)[1]) == 1

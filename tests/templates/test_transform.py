@@ -90,10 +90,10 @@ def narrowed(name: str, cc: int, n: int) -> dict[str, set[Configuration]]:
     return found
 
 
-@pytest.mark.parametrize("cc", (75, 80, 90, 120))
+@pytest.mark.parametrize("cc", (75, 80, 120))
 @pytest.mark.parametrize("name", ("vector_add", "saxpy", "transform"))
 def test_every_step_has_configurations(name: str, cc: int) -> None:
-    """Also where a GPU is small: only what needs cp.async or bulk copies is left out."""
+    """Only what needs cp.async or bulk copies is left out. tests/studies/test_ladder_steps.py has those of Hopper."""
     found = narrowed(name, cc, 1 << 20)
     assert found and all(found.values())
     steps = len(load_kernel(name).steps)

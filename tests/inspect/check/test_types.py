@@ -276,13 +276,9 @@ def test_parameters_are_compared_where_a_part_alone_compiles(
     ("headers", "value", "name"),
     [
         (
-            ("cuda/std/complex", "cuda/std/array", "device_functions.h", "cmath"),
-            "cuda::std::complex<float>(-x[i], uchar(1)).real() * cuda::std::array<ptrdiff_t, 1>{1}[0] * std::sqrtf(1)",
-            "T",
-        ),
-        (
-            ("thrust/complex.h",),
-            "(thrust::complex<float>(0, x[i]) * thrust::complex<float>(0, 1)).real()",
+            ("cuda/std/complex", "cuda/std/array", "thrust/complex.h", "device_functions.h", "cmath"),
+            "cuda::std::complex<float>(-x[i], uchar(1)).real() * cuda::std::array<ptrdiff_t, 1>{1}[0] * std::sqrtf(1)"
+            " * -(thrust::complex<float>(0, 1) * thrust::complex<float>(0, 1)).real()",
             "T",
         ),
         (
