@@ -32,8 +32,9 @@ REASONS = {
 """What the reason names; of a cheat that counts or looks at the clock, what is noticed first."""
 LEFTOVERS = {
     **dict.fromkeys((1, 2, 3, 4, 5), "where memory holds 0x"),
-    6: "with a few numbers among zeros: signs[",
+    6: "with a large range of numbers: signs[",
     **dict.fromkeys((7, 8), "at leftovers n="),
+    9: "",
 }
 """What names the cheats of ``referee/leftovers.cu``."""
 HONEST_WHEN_ROTATING = (10, 13, 17)

@@ -104,6 +104,8 @@ class ProblemSession:
         if isinstance(timed, Loaded):
             timed.fill()
         first_ns = run_once(self.data, timed, self.empty_graph(timed), poison)
+        if self.data.strays(poison):
+            return first_ns, Verification(False, message="it wrote to another copy of the tensors")
         return first_ns, _with_unfilled(timed, self._with_scratch_check(timed, self.check()))
 
     def with_other_poisons(self, timed: Timed, known_ns: float) -> Verification:
