@@ -244,7 +244,7 @@ class Verifier:
         else:
             return Verification(True, worst_ratio=worst, norm_error=norm_error)
         ratio, error = (one if math.isfinite(one) else 1e300 for one in (worst, norm_error))
-        return Verification(False, mismatches, ratio, error, message=message)
+        return Verification(False, True, mismatches, ratio, error, message)
 
     def _describe(self, tensor: Buffer, first: int, mismatches: int, copy: int) -> str:
         got = self._data.element(tensor, first, copy)
