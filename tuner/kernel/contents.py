@@ -42,8 +42,8 @@ a second, unless a reference on the host is slow."""
 FEWEST, FEW_OF_A_ROW = 64, 4
 """Numbers among zeros: at least so many in a tensor, and so many for each of its rows, which are its longest side."""
 EDGE, LONG = 16, 1 << 12
-"""In a tensor with so many numbers as the second, so many first and last ones are none of the zeros but about the largest
-of the few, and so are those beside multiples of :data:`DRAWN`: a long sum is allowed more error than a usual one is
+"""In a tensor with as many numbers as the second, so many first and last ones are no zeros but about the largest of the
+few, and so are those beside multiples of :data:`DRAWN`: a long sum is allowed more error than a usual one is
 worth. They do not cancel, nor do their products with numbers of the next tensor."""
 DRAWN = 1 << 20
 """Numbers that are drawn for that, at most."""
