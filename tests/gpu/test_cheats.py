@@ -34,6 +34,7 @@ LEFTOVERS = {
     **dict.fromkeys((1, 2, 3, 4, 5), "where memory holds 0x"),
     6: "numbers",
     **dict.fromkeys((7, 8), "at leftovers n="),
+    9: "",
 }
 """What names the cheats of ``referee/leftovers.cu``."""
 HONEST_WHEN_ROTATING = (10, 13, 17)

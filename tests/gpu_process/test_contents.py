@@ -230,6 +230,28 @@ def test_a_failure_names_the_content_and_nothing_is_varied_that_means_something(
     assert golden.verify()[0].contents == {"other inputs": "golden files are of one content"}
 
 
+def test_ends_that_a_sum_leaves_out_are_missed_among_zeros_however_many_numbers_there_are() -> None:
+    """As many terms as there are numbers are allowed more than any of the usual ones is worth."""
+    count = 4 * DRAWN + 100
+    x, w = (Buffer(name, (count,), "float32", "input") for name in "xw")
+    total = Buffer("y", (1,), "float32", "output")
+
+    def dropped(first: int, last: int) -> Status:
+        def kernel(x: npt.NDArray[Any], w: npt.NDArray[Any]) -> Any:
+            kept = slice(first, count - last)
+            return np.sum(np.resize(x, count)[kept] * np.resize(w, count)[kept])
+
+        problem = Problem(
+            kernel, x, w, total, numpy={"y": "sum(x * w, axis=0, keepdims=True)"}, reduction=count
+        )
+        further = FurtherContents(problem, 3)  # type: ignore[arg-type]
+        return further.verify(problem, Measurement(Status.OK, (1e3,)), sparse=True).status  # type: ignore[arg-type]
+
+    assert [dropped(0, 0), dropped(0, 236), dropped(40, 0)] == [
+        Status.OK, Status.WRONG_RESULT, Status.WRONG_RESULT,
+    ]  # fmt: skip
+
+
 def test_a_problem_of_any_size_is_verified_on_few_numbers_that_are_repeated() -> None:
     """A fast path of large tensors, and a sum that skips some of the numbers, are right on all others."""
     count = DRAWN + 500
@@ -252,6 +274,14 @@ def test_a_problem_of_any_size_is_verified_on_few_numbers_that_are_repeated() ->
         problem.data.refill = refill
         further = FurtherContents(problem, 3)  # type: ignore[arg-type]
         said = further.verify(problem, Measurement(Status.OK, (1e3,)), sparse=True)  # type: ignore[arg-type]
-        assert said.status is status and 0 < drawn[0] < 100 and len(drawn) == 1
+        assert said.status is status
+        if status is Status.OK:
+            sizes = (
+                "a large range of numbers",
+                "equal numbers",
+                "negative numbers",
+                "a few numbers among zeros",
+            )
+            assert tuple(said.contents) == sizes and 0 < drawn[-1] < 150
         problem.verifier.host_s = 2.0
         assert further.verify(problem, Measurement(Status.OK), sparse=True).contents == {}  # type: ignore[arg-type]

@@ -189,7 +189,7 @@ def test_a_wrong_result_alone_names_the_variable_that_nothing_fills(
     session: Any = SimpleNamespace(
         limits=SimpleNamespace(floor_ns=0.0),
         set_deadline=lambda _: None,
-        data=None,
+        data=SimpleNamespace(strays=lambda _: False),
         empty_graph=lambda _: None,
         check=lambda: verification,
         _with_scratch_check=lambda _, checked: checked,

@@ -11,6 +11,7 @@ import pytest
 from tuner.core.conditions import Mode
 from tuner.gpu import calibration, timing
 from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
+from tuner.gpu.memory import OTHER_POISONS
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import SampleGraph, run_once
 from tuner.kernel.roofline import ARCHITECTURES
@@ -52,6 +53,16 @@ def test_a_first_run_is_of_poisoned_outputs_and_told_in_nanoseconds() -> None:
     notes = Notes()
     assert run_once(notes.data, notes.timed, notes.graph) == pytest.approx(5e5)
     assert notes.said == ["poison", "restore", "event", 0, "event", "launch", "wait"]
+
+
+@pytest.mark.usefixtures("elapsed")
+@pytest.mark.parametrize("poison", OTHER_POISONS)
+def test_shared_memory_holds_the_other_poisons_too_before_a_run(poison: int) -> None:
+    """A kernel that takes it for zero is right behind its own runs alone."""
+    notes = Notes()
+    run_once(notes.data, notes.timed, notes.graph, poison)
+    assert notes.said == ["poison", "restore", "kernel", "event", 0, "event", "launch", "wait"]
+    notes.data.helpers.fill_shared.assert_called_once_with(words=True, byte=poison)
 
 
 @pytest.mark.usefixtures("elapsed")

@@ -29,6 +29,7 @@ class Kernel(Timed):
         self, *, damages: bool = False, wrong: bool = False, leaves: int = -1, loses: Load | None = None
     ) -> None:
         self.damages, self.wrong, self.leaves, self.loses = damages, wrong, leaves, loses
+        self.strays = False
         self.delivered: list[int] = []
 
     def deliver(self, copy: int) -> None:
@@ -53,6 +54,9 @@ class Memory:
         self.damaged, self.beside = False, None
         self.updates, self.poison = 0, 0xFF
         self.last = Kernel()
+
+    def strays(self, byte: int) -> bool:
+        return self.last.strays
 
     def damage(self) -> str:
         return "changed an input" if self.damaged else ""
@@ -171,6 +175,15 @@ def test_a_call_that_warms_the_caches_updates_in_place_too(
         kernel: Any = Kernel()
         memory.updates = 2 if mode is Mode.WARM else 1
         assert session.check_after(kernel, 1).passed
+
+
+def test_a_run_that_writes_to_another_copy_of_the_tensors_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would do the work of a later call, which has equal inputs."""
+    session, kernel = session_with(Memory("output"), Mode.ROTATING, monkeypatch), Kernel()
+    assert session.first_run(kernel, 0.0)[1].passed
+    kernel.strays = True
+    _, said = session.first_run(kernel, 0.0)
+    assert said.checked and not said.passed and "another copy" in said.message
 
 
 def test_a_race_in_another_mode_verifies_what_its_own_calls_have_left(

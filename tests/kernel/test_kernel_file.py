@@ -276,3 +276,24 @@ def test_what_a_variant_needs_may_have_words(tmp_path: Path) -> None:
     ):
         assert kernel.usable_variants(kernel.problem({"n": n}), gpu)[1] == {"plain": said}
     assert not kernel.usable_variants(kernel.problem({"n": 10}), ARCHITECTURES[90])[1]
+
+
+def test_sums_are_in_float64_where_results_are_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    """What adds up in float32 has errors far above what float64 results may have."""
+    text = """kernel = { name = "sums" }
+problem = { sizes = { n = 64 }, dtypes = { input = ["float64", "float32", "complex128", "complex64"] } }
+tensors.x = { shape = ["n"], dtype = "input" }
+tensors.y = { shape = ["n"], dtype = "input", role = "output" }
+reference = { numpy = "x + x"MORE }
+work = { bytes = "n" }
+variants.plain.launches = [{ template = "k.cu", entry = "k", arguments = ["x", "y"], grid = ["n"], block = ["1"] }]
+"""
+    (tmp_path / "k.cu").write_text('extern "C" __global__ void k() {}')
+    found = []
+    for more in ("", ', accumulate = "float32"'):
+        (tmp_path / "sums.toml").write_text(text.replace("MORE", more))
+        kernel = read_kernel(tmp_path / "sums.toml")
+        for dtype in ("float64", "float32", "complex128", "complex64"):
+            reference = settle_reference(kernel, kernel.problem(dtypes={"input": dtype}), ARCHITECTURES[90])
+            found.append(reference.tolerance_of(dtype).coefficient < 1e-12)
+    assert found == [True, False, True, False, *[False] * 4]

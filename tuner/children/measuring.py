@@ -124,7 +124,7 @@ class Measure(Message, frozen=True):
     contents: bool = False
     """And one on each further content of the inputs, after which the problem's data is of no more use."""
     sparse: bool = False
-    """The same on a few numbers among zeros, where the reference takes no long time."""
+    """The same on those that the own size may need, where the reference takes no long time."""
 
 
 class CandidateContestant(Message, frozen=True):

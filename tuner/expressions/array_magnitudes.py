@@ -75,13 +75,20 @@ class WithMagnitudes(Plain):
             self._largest < math.inf
             and not isinstance(node, ast.Name)
             and isinstance(sized, Sized)
-            and (np.abs(sized.value) > self._largest).any()
+            and self._overflows(sized)
         ):
             raise ExpressionError(
                 f"reference {shown(self._text)} has numbers above {self._largest:.2g} on the way",
                 "write it so that it has none, or have smaller inputs",
             )
         return sized
+
+    def _overflows(self, sized: Sized) -> bool:
+        """Return whether arithmetic has left the range; an infinity that an input has may stay one."""
+        beyond = np.abs(sized.value) > self._largest
+        if beyond.any() and any(np.isinf(value).any() for value in self._names.values()):
+            beyond &= np.isfinite(sized.value)
+        return bool(beyond.any())
 
     def floating(self, a: Sized, what: str) -> Sized:
         """Return a number for an operation that computes in float64.

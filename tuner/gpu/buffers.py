@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import random
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from functools import cached_property
@@ -115,11 +116,11 @@ class Helpers:
             module = self._of_dtype[dtype]
         return Kernel(module, entry, launch, addresses)
 
-    def fill_shared(self, *, words: bool) -> Kernel:
-        """Bind what takes all the shared memory of all SMs, and overwrites its ``words`` or leaves them."""
+    def fill_shared(self, *, words: bool, byte: int = NAN) -> Kernel:
+        """Bind what takes all the shared memory of all SMs, and overwrites its ``words`` by a byte or leaves them."""
         size_bytes = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
         blocks = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        arguments = [("int32", size_bytes // 4 if words else 0)]
+        arguments = [("int32", size_bytes // 4 if words else 0), ("uint32", byte * 0x01010101)]
         return self.kernel("fill_shared", blocks, 1024, arguments, size_bytes)
 
     @cached_property
@@ -159,7 +160,11 @@ class ProblemData:
         self.tensors = tensors
         self.copies, self.given = copies, given
         self._replicas: dict[str, tuple[int, int]] = {}
-        """By tensor: address of copy number 1, and bytes from one copy to the next."""
+        """By tensor: where its copies begin, and bytes from one to the next."""
+        # Not in the order of the calls: no call may reckon where the next one's tensors lie.
+        self._places = random.SystemRandom().sample(range(copies - 1), copies - 1)
+        self._untouched: dict[int, int] = {}
+        """By poison: the checksum of copies of outputs that hold nothing else."""
         self.memory = Memory(guarded=guarded)
         self._sealed = 0
         self._sm_count = sm_count
@@ -261,7 +266,7 @@ class ProblemData:
         if copy == 0:
             return self.memory.addresses[name]
         base, stride = self._replicas[name]
-        return base + (copy - 1) * stride
+        return base + self._places[copy - 1] * stride
 
     def addresses(self, copy: int = 0) -> dict[str, int]:
         """Return the addresses of everything, the tensors' those of one copy."""
@@ -270,7 +275,7 @@ class ProblemData:
 
     def seal(self) -> None:
         """Remember what inputs and expected outputs are; from here on no kernel may change them."""
-        self._sealed = self._checksum()
+        self._sealed = self._checksum(self._constant())
 
     def _constant(self) -> list[tuple[str, int]]:
         inputs = [tensor for tensor in self.tensors if tensor.role == "input"]
@@ -289,11 +294,20 @@ class ProblemData:
         constant.append(("flush", self.flush_bytes))
         return [(name, size) for name, size in constant if name in self.memory.addresses]
 
-    def _checksum(self) -> int:
+    def _other_outputs(self) -> list[tuple[str, int]]:
+        """Return the copies of outputs but the first, and their bytes."""
+        outputs = [one.name for one in self.tensors if one.role == "output" and one.name in self._replicas]
+        return [(f"{name} copies", self._replicas[name][1] * (self.copies - 1)) for name in outputs]
+
+    def strays(self, byte: int) -> bool:
+        """Return whether a run on the first copy, behind a poison of this byte, wrote to another."""
+        return byte in self._untouched and self._checksum(self._other_outputs()) != self._untouched[byte]
+
+    def _checksum(self, pieces: Iterable[tuple[str, int]]) -> int:
         fill_bytes(self._result, 0, 8)
         kernels = []
         with closing(Graph(self.helpers.context)) as graph:
-            for name, size_bytes in self._constant():
+            for name, size_bytes in pieces:
                 # The last word may reach into the zone behind, which is constant, too; where there is none, the up
                 # to three bytes of it are left out.
                 words = math.ceil(size_bytes / 4) if self.memory.guarded else size_bytes // 4
@@ -316,7 +330,7 @@ class ProblemData:
         neighbour = self.memory.trespass()
         if neighbour:
             return f"wrote outside of {neighbour}"
-        return "changed an input" if self._checksum() != self._sealed else ""
+        return "changed an input" if self._checksum(self._constant()) != self._sealed else ""
 
     @property
     def outputs(self) -> list[Buffer]:
@@ -340,6 +354,8 @@ class ProblemData:
             if tensor.name in self._replicas:
                 base, stride = self._replicas[tensor.name]
                 check(cu.cuMemsetD8Async(base, byte, stride * (self.copies - 1), stream))
+        if byte not in self._untouched and (others := self._other_outputs()):
+            self._untouched[byte] = self._checksum(others)
 
     def download(self, tensor: Buffer, name: str | None = None) -> npt.NDArray[Any]:
         """Copy a tensor to the host, in the dtype that has all of its numbers and the shape that the kernel means."""

@@ -32,6 +32,9 @@ further contents in a race, for each of which a reference on the host takes :dat
 SMALL_S = 1.0
 SPARSE_S = 1.0
 """What a reference on the host may take for a problem of any size, which is then verified on sparse numbers, too."""
+OWN_SIZE = frozenset(Content) - {Content.ZEROS, Content.LATER}
+"""What is tried at a problem's own size where the host says what is right; the others depend on no size. Another
+reference on the GPU would take longer than it is worth: it is asked for sparse numbers alone."""
 
 
 class FurtherContents:
@@ -56,7 +59,7 @@ class FurtherContents:
             timed: the candidate.
             measurement: of it.
             quick: leave them all out where the reference takes long.
-            sparse: only :data:`Content.SPARSE`, whatever the size is.
+            sparse: only :data:`Content.SPARSE` or, where the host answers, :data:`OWN_SIZE`, whatever the size is.
 
         Raises:
             DriverFailure: it cannot be run on :attr:`current`, or ruined the context.
@@ -91,7 +94,7 @@ def tried_contents(
         session: the problem.
         seed: of the contents but the last.
         quick: yield none where the reference takes long.
-        sparse: yield only :data:`Content.SPARSE`, from a process that knows what is right.
+        sparse: yield only sparse numbers or :data:`OWN_SIZE`, from a process that knows what is right.
     """
     verifier, tensors = session.verifier, session.data.tensors
     if isinstance(verifier, Outside):
@@ -128,8 +131,9 @@ def tried_contents(
         shapes = {tensor.name: tensor.shape for tensor in tensors}
         return known.again({name: np.resize(one, shapes[name]) for name, one in numbers.items()}, fixed)
 
-    only = {Content.SPARSE} if sparse else frozenset(Content)
-    integers = verifier.on_host and not sparse
+    own = OWN_SIZE if verifier.asks_host else {Content.SPARSE}
+    only = own if sparse else frozenset(Content)
+    integers = verifier.asks_host if sparse else verifier.on_host
     yield from further_contents(tensors, expect, seed, integers=integers, later=True, only=only, given=given)
 
 

@@ -109,6 +109,8 @@ class ProblemSession:
             timed.fill()
         beside = self.data.helpers.other_work.during(load, known_ns) if load else None
         first_ns = run_once(self.data, timed, self.empty_graph(timed), poison, beside)
+        if self.data.strays(poison):
+            return first_ns, Verification(False, message="it wrote to another copy of the tensors")
         return first_ns, _with_unfilled(timed, self._with_scratch_check(timed, self.check()))
 
     def with_other_poisons(self, timed: Timed, known_ns: float) -> Verification:

@@ -118,6 +118,8 @@ def run_once(
         for region in timed.regions:
             if region.byte == NAN and not region.image:
                 region.add_reset(graph, poison)
+        if poison != NAN:
+            graph.kernel(data.helpers.fill_shared(words=True, byte=poison))
         start = graph.event()
         timed.add_to(graph, 0)
         end = graph.event()

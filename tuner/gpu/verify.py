@@ -132,6 +132,11 @@ class Verifier:
         return self._reference.on_host(self._data.outputs)
 
     @property
+    def asks_host(self) -> bool:
+        """Whether they also say those of further contents, whatever kernel there is."""
+        return self.on_host and (self._reference.kernel is None or self.is_small())
+
+    @property
     def possible(self) -> bool:
         """Whether every output has something to be compared with."""
         return all(tensor.name in self._expected for tensor in self._data.outputs)
@@ -238,14 +243,8 @@ class Verifier:
             message = f"{tensor.name}: relative error {norm_error:.2e} of the whole, {most:.2e} allowed"
         else:
             return Verification(True, worst_ratio=worst, norm_error=norm_error)
-        finite = worst if math.isfinite(worst) else 1e300
-        return Verification(
-            False,
-            mismatches=mismatches,
-            worst_ratio=finite,
-            norm_error=norm_error if math.isfinite(norm_error) else 1e300,
-            message=message,
-        )
+        ratio, error = (one if math.isfinite(one) else 1e300 for one in (worst, norm_error))
+        return Verification(False, True, mismatches, ratio, error, message)
 
     def _describe(self, tensor: Buffer, first: int, mismatches: int, copy: int) -> str:
         got = self._data.element(tensor, first, copy)

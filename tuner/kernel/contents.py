@@ -41,6 +41,10 @@ CONTENTS_S = 30.0
 a second, unless a reference on the host is slow."""
 FEWEST, FEW_OF_A_ROW = 64, 4
 """Numbers among zeros: at least so many in a tensor, and so many for each of its rows, which are its longest side."""
+EDGE, LONG = 16, 1 << 12
+"""In a tensor with as many numbers as the second, so many first and last ones are no zeros but about the largest of the
+few, and so are those beside multiples of :data:`DRAWN`: a long sum is allowed more error than a usual one is
+worth. They do not cancel, nor do their products with numbers of the next tensor."""
 DRAWN = 1 << 20
 """Numbers that are drawn for that, at most."""
 REMEDY = "correct the kernel, or say what it is for by the inputs' init = { uniform = [least, largest] }"
@@ -128,11 +132,18 @@ def _sparse(tensor: Buffer, rng: np.random.Generator, number: int) -> Array:
     """Return the numbers of :data:`Content.SPARSE`, at most :data:`DRAWN`; in a larger tensor they are repeated."""
     count = min(tensor.count, DRAWN)
     if number % 2:
-        return drawn(replace(tensor, shape=(count,)), rng)
+        usual = drawn(replace(tensor, shape=(count,)), rng)
+        return usual if tensor.between is not None or usual.dtype.kind == "c" else np.abs(usual)
     some = max(FEWEST, FEW_OF_A_ROW * count // max(tensor.shape))
     few = drawn(replace(tensor, shape=(min(count, some),)), rng, Content.LARGE, number)
     numbers = np.full(count, drawn(replace(tensor, shape=(1,)), rng, Content.ZEROS))
     numbers[rng.integers(count, size=few.size)] = few
+    ends = np.arange(EDGE if count >= LONG else 0)
+    places = np.concatenate((ends, count - 1 - ends, (tensor.count - 1 - ends) % count))
+    large = np.resize(np.sort(few)[::-1], places.size)
+    if tensor.between is None:  # all about as large, and no two are equal, so that one place has the largest
+        large = rounded(np.abs(few).max() * (1 - np.arange(places.size) / 128), tensor.dtype)
+    numbers[places] = large
     return numbers
 
 

@@ -34,7 +34,7 @@ MAX_ELEMENTS_BETWEEN = 1 << 36
 """Product of all sizes with several tiles, for configurations that reject small problems: a product of 4096 cubed."""
 MAX_LENGTH = 1 << 22
 VARIED_ELEMENTS = 1 << 10
-"""Of all tensors: a problem with so many tells contents of the inputs apart, and is soon computed."""
+"""Of all inputs: a problem with so many tells contents of the inputs apart, and is soon computed."""
 MAX_VARIED_ELEMENTS = 1 << 24
 """What NumPy computes on the host in a second or so, if it need not multiply matrices."""
 FEW_ELEMENTS = 1 << 16
@@ -166,11 +166,11 @@ def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) ->
     Returns:
         None where all are too large to compute references of several contents on the host.
     """
-    elements = {_elements(kernel, problem, gpu): problem for problem in problems}
-    elements.pop(0, None)
-    usable = [count for count in elements if count <= MAX_VARIED_ELEMENTS]
-    enough = [count for count in usable if count >= VARIED_ELEMENTS]
-    return elements[min(enough) if enough else max(usable)] if usable else None
+    every = [(_elements(kernel, problem, gpu), problem) for problem in problems]
+    usable = [one for one in every if 0 < one[0] <= MAX_VARIED_ELEMENTS]
+    enough = [one for one in usable if _elements(kernel, one[1], gpu, given=True) >= VARIED_ELEMENTS]
+    chosen = min if enough else max
+    return chosen(enough or usable, key=lambda one: one[0])[1] if usable else None
 
 
 def tile_edge_problems(problem: Problem, configuration: Configuration, seed: int = 0) -> list[Problem]:
@@ -234,10 +234,11 @@ def no_larger(than: Problem, kernel: KernelSpec, gpu: Gpu, fits: Fits) -> Fits:
     return lambda case, configuration: fits(case, configuration) and _elements(kernel, case, gpu) <= most
 
 
-def _elements(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> int:
-    """Return how many elements a problem's tensors have; none if its shapes are not valid."""
+def _elements(kernel: KernelSpec, problem: Problem, gpu: Gpu, *, given: bool = False) -> int:
+    """Return how many elements a problem's tensors have, or what is given of them; none if shapes are not valid."""
     with contextlib.suppress(TunerError):
-        return sum(tensor.count for tensor in tensors_of(kernel, problem, gpu))
+        tensors = tensors_of(kernel, problem, gpu)
+        return sum(tensor.count for tensor in tensors if not given or tensor.role != "output")
     return 0
 
 

@@ -313,11 +313,11 @@ def expected_on_host(
     outputs = {tensor.name: tensor for tensor in tensors if tensor.role in OUTPUTS}
     golden = from_files({name: file for name, file in reference.golden.items() if name in outputs}, outputs)
     wanted = outputs.keys() if wanted is None else wanted
-    names, largest = {**inputs, **numbers}, OVERFLOW.get(reference.accumulate, math.inf)
-    limits = {
-        name: {"word": word_of(output, tensors), "largest": largest} if further else {}
-        for name, output in outputs.items()
-    }
+    names = {**inputs, **numbers}
+    limits = dict[str, dict[str, float]]()
+    for name, output in outputs.items():
+        largest = OVERFLOW.get(reference.sums_in(output.dtype), math.inf)
+        limits[name] = {"word": word_of(output, tensors), "largest": largest} if further else {}
     computed = {}
     for name, text in reference.numpy.items():
         if name in outputs and name in wanted:

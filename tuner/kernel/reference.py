@@ -55,8 +55,8 @@ class Expected:
 class SettledReference(Record, frozen=True):
     """How to find out what a problem's outputs must be, and how far they may be from it."""
 
-    accumulate: str
-    """Dtype of the kernel's sums."""
+    accumulate: str = ""
+    """Dtype of the kernel's sums, see :meth:`sums_in`."""
     reduction: int = 0
     """Terms of a sum; 0 where the kernel's file does not say it."""
     tolerance: float = 1.0
@@ -76,10 +76,14 @@ class SettledReference(Record, frozen=True):
         """Return whether expressions or a function say all outputs."""
         return self.python is not None or all(output.name in self.numpy for output in outputs)
 
+    def sums_in(self, dtype: str) -> str:
+        """Return the dtype in which an output of a dtype is summed: its file's, or the usual one."""
+        return self.accumulate or ("float64" if dtype in ("float64", "complex128") else "float32")
+
     def tolerance_of(self, dtype: str, expected: Expected | None = None) -> Tolerance:
         """Return how far an output of a dtype may be off from what is expected; errors as of :func:`tolerance`."""
         terms = self.reduction or (expected.terms if expected else 1)
-        return tolerance(terms, self.accumulate, dtype, self.tolerance, self.operand_rounding)
+        return tolerance(terms, self.sums_in(dtype), dtype, self.tolerance, self.operand_rounding)
 
 
 def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]:

@@ -35,8 +35,8 @@ class ReferenceSpec:
     golden: Mapping[str, Path] = field(default_factory=dict)
     reduction: Expression | None = None
     """Number of terms summed for one output element; the allowed error grows with it."""
-    accumulate: str = "float32"
-    """Role or dtype in which they are summed."""
+    accumulate: str = ""
+    """Role or dtype in which they are summed; empty for float64 where the output has no less, and float32 elsewhere."""
     tolerance: Expression = field(default_factory=lambda: parse("1"))
     """Factor on the allowed error, for kernels that round more than once."""
     operand_rounding: Expression = field(default_factory=lambda: parse("0"))

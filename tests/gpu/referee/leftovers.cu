@@ -9,6 +9,7 @@
 //   6  takes large negative numbers for positive ones, in large tensors
 //   7  ends at the 300000th number
 //   8  leaves the last number out where half a vector is left
+//   9  takes the maximum into shared memory that it never sets
 //   0  does all of the work, and takes its time
 extern "C" __global__ void leftovers(const float* x, const unsigned* z, int* signs, unsigned* least, float* largest,
                                      unsigned* kept, int n) {
@@ -21,7 +22,7 @@ extern "C" __global__ void leftovers(const float* x, const unsigned* z, int* sig
     __syncthreads();
     const int end = CHEAT == 7 ? min(n, 300000) : CHEAT == 8 && n % 4 == 2 ? n - 1 : n;
     const int reads = CHEAT == 3 ? (n + 1023) / 1024 * 1024 : end;
-    most[me] = x[0];
+    most[me] = CHEAT == 9 ? fmaxf(most[me], x[0]) : x[0];
     for (int i = me; i < reads; i += 1024) {
         most[me] = fmaxf(most[me], x[i]);
         if (i < end) {

@@ -61,8 +61,9 @@ def read_reference(
         golden[name] = folder / str(file)
         if exists(golden[name]) and not golden[name].is_file():
             table.fail(f"golden.{name} = {file!r} is no plain file", "save it with numpy.save")
-    default = "accumulate" if "accumulate" in names.dtypes else "float32"
-    accumulate = dtype(table, names.dtypes, "accumulate", default)
+    accumulate = "accumulate" if "accumulate" in names.dtypes else ""
+    if table.has("accumulate"):
+        accumulate = dtype(table, names.dtypes, "accumulate")
     tolerance = expression(table, "tolerance", names, 1)
     if (factor := constant(tolerance)) is not None and not 0.0 < factor < math.inf:
         table.fail(f"tolerance = {factor}", "it is a factor above 0 on the allowed error")
