@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.commands.winners import ExportArguments, ImportArguments
-from tuner.cli.filters import filters_of, parse_sizes, refuse_unknown, report_damage
+from tuner.cli.filters import filters_of, parse_sizes, report_damage
 from tuner.cli.loader import given_options
 from tuner.core.errors import UsageError
 from tuner.database.database import Database
@@ -18,6 +18,7 @@ from tuner.formats.results import Results, results_of
 from tuner.report import tables
 from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
+from tuner.winners.wanted import refuse_unknown
 
 
 def export(asked: ExportArguments) -> None:

@@ -15,7 +15,6 @@ from tuner.cli.filters import (
     listing_filters,
     nested_names,
     origin,
-    refuse_unknown,
     report_damage,
 )
 from tuner.cli.loader import given_options
@@ -26,6 +25,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts
+from tuner.winners.wanted import refuse_unknown
 
 Cell = Callable[[StoredTrial, StoredTexts], object]
 COLUMNS: dict[str, tuple[str, Cell]] = {

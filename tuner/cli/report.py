@@ -10,7 +10,7 @@ import click
 from tuner.cli.commands.results import ReportArguments
 from tuner.cli.configuration import choose
 from tuner.cli.explain import explained
-from tuner.cli.filters import filters_of, refuse_unknown, report_damage
+from tuner.cli.filters import filters_of, report_damage
 from tuner.cli.options import ConfigurationArguments
 from tuner.core.errors import DatabaseError, TunerError, UsageError
 from tuner.database.database import Database
@@ -21,6 +21,7 @@ from tuner.inspect.explain.report import advice_rows
 from tuner.report.html.page import Advice, page
 from tuner.report.html.subjects import Subjects, read_all, read_run
 from tuner.report.tables import counted, show_pieces
+from tuner.winners.wanted import refuse_unknown
 
 
 def report(asked: ReportArguments) -> None:
