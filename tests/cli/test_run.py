@@ -40,6 +40,16 @@ def test_a_size_beside_a_preset_takes_its_place_and_that_is_said(tune: Tune) -> 
     assert said.code == 0 and "in place of" not in said.err
 
 
+def test_a_problem_that_names_what_holds_for_all_says_so(tune: Tune, tmp_path: Path) -> None:
+    quick = ("--kernel", "vector_add", "--trials", "2", "--size", "n=2**20", "--dtype", "float32")
+    said = tune(*quick, "--problem", "n=1048576,dtype=fp32")
+    assert said.code == 0 and "does not hold" not in said.err
+    (tmp_path / "p.csv").write_text("n,dtype\n1048576,float16\n268435456,float32\n268435456,\n")
+    said = tune(*quick, "--problems", str(tmp_path / "p.csv"))
+    for option, name in (("--size n=1048576", "n"), ("--dtype float32", "dtype")):
+        assert said.err.count(f"tune: {option} does not hold for a problem that names its own {name}\n") == 1
+
+
 def test_main_job(tune: Tune, tmp_path: Path) -> None:
     said = tune(*SMALL)
     assert said.code == 0, said.err
