@@ -242,6 +242,10 @@ def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
         (lambda: results.query(limit="a"), "limit is 'a'"),  # type: ignore[arg-type]
         (lambda: results.query(sort=5), "sort is 5"),  # type: ignore[arg-type]
         (lambda: results.query(gpu=5), "gpu is 5"),  # type: ignore[arg-type]
+        (lambda: results.query(replayed="no"), "replayed is 'no'"),  # type: ignore[arg-type]
+        (lambda: results.query("stencil", sql="SELECT 1"), "sql and .* exclude each other"),
+        (lambda: results.query(sql="SELECT 1", limit=2), "sql and .* exclude each other"),
+        (lambda: tune(trials=True), "trials is True; for example trials=100"),
         (lambda: results.query("stencill"), "no kernel 'stencill'.*did you mean stencil"),
         (lambda: results.best("stencil", gpu="h2OO"), "no GPU 'h2OO'.*choose from"),
         (lambda: results.best(mode="clod"), "mode is 'clod'; did you mean cold"),

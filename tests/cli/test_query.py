@@ -289,6 +289,9 @@ def test_damage_is_reported_and_left_out(path: Path) -> None:
     result = call(trials, "--json")
     assert [row["id"] for row in json.loads(result.stdout)] == [6, 5, 4, 3, 2]
     assert "trial 1 is damaged" in result.stderr
+    Path("results/tuning.db").rename("other.db")
+    assert call(trials, "--db", "other.db").stderr.endswith("; run: tune db check --db other.db\n")
+    Path("other.db").rename("results/tuning.db")
     assert "no winner" in str(fails(best, "--kernel", "gemm"))
     assert "no confirmed winner" in str(fails(export, "-o", "x.hpp"))
     assert "is damaged" in str(fails(trial, "1"))

@@ -118,6 +118,10 @@ class Results:
         require_kinds({"status": status, "sort": sort, "sql": sql})
         if not isinstance(limit, Integral) or not 0 <= limit <= MOST:
             raise UsageError(f"limit is {limit!r}", "give a whole number, such as limit=10")
+        if sql and (kernel or status or limit or sort != "id" or which):
+            raise UsageError(
+                "sql and what else says which rows exclude each other", "write all of it into the SQL"
+            )
         if sql:
             columns, rows = self._read(lambda database: database.sql(sql))
             return [dict(zip(columns, row, strict=True)) for row in rows]
@@ -165,6 +169,8 @@ class Results:
 def _filters(kernel: str | Path, which: Which) -> Filters:
     require(which, Which.__annotations__, "results have no filter {!r}")
     require_kinds(which, lists=())
+    if not isinstance(replayed := which.get("replayed"), bool | None):
+        raise UsageError(f"replayed is {replayed!r}", "give True or False")
     for name, choices in {"mode": Mode, "regime": Regime}.items():
         given = which.get(name)
         require([str(given)] if given else [], list(choices), f"{name} is {{!r}}")

@@ -154,7 +154,7 @@ def listed_winners(
         missing = None if winners.rows else no_winner(database, filters, asked.kernel)
     if note:
         tables.say(note)
-    report_damage(winners.damaged)
+    report_damage(winners.damaged, asked.db)
     return winners, missing
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tuner.cli.options import Listing, StoredArguments
@@ -14,6 +15,7 @@ from tuner.database.records import Filters
 from tuner.expressions.elementwise import parse_element
 from tuner.kernel.variant_spec import index_of_text
 from tuner.report import tables
+from tuner.report.next_steps import database_option
 from tuner.winners.current import kernel_filters
 from tuner.winners.wanted import parse_since
 
@@ -60,11 +62,11 @@ def show_records(listing: Listing, records: Iterable[dict[str, Any]], columns: S
     tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
 
 
-def report_damage(damaged: Sequence[str]) -> None:
-    """Say on the standard error that damaged rows are left out."""
+def report_damage(damaged: Sequence[str], db: Path) -> None:
+    """Say on the standard error that damaged rows of a database are left out."""
     if damaged:
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        tables.show_line(f"left out: {damaged[0]}{more}; run: tune db check", err=True)
+        tables.show_line(f"left out: {damaged[0]}{more}; run: tune db check{database_option(db)}", err=True)
 
 
 def origin(run: Run) -> str:

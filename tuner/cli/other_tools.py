@@ -38,11 +38,12 @@ def export(asked: ExportArguments) -> None:
         refuse_unknown(database, filters)
         if filters.run:
             filters = replace(filters, run=database.run_id(filters.run))
-        _write(asked.kind, results_of(database, filters), asked.output, force=asked.force)
+        results = results_of(database, filters)
+        report_damage(results.damaged, asked.db)
+        _write(asked.kind, results, asked.output, force=asked.force)
 
 
 def _write(kind: str, results: Results, output: Path, *, force: bool) -> None:
-    report_damage(results.damaged)
     what = f"{printable(results.run.problem)} on {printable(results.run.gpu.name)}"
     if kind == "optuna":
         if str(output) == "-":

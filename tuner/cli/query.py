@@ -106,7 +106,7 @@ def query(asked: QueryArguments) -> None:
             else:
                 _show(chosen, fitting, full=asked.full, some=not (asked.full or asked.columns))
         cut = asked.limit and not given_options("limit") and next(trials, None) is not None
-    report_damage(damaged)
+    report_damage(damaged, asked.db)
     if cut:
         tables.say(f"more than {asked.limit} trials fit; --limit 0 lists all")
     if not first:

@@ -46,7 +46,7 @@ def report(asked: ReportArguments) -> None:
                 raise DatabaseError(f"there are no runs in {asked.db}", "tune a kernel first: tune gemm")
             subjects, what = read_run(database, database.run_id(ids[0])), ""
             more = "; --all also shows earlier runs" if not asked.run_id and len(ids) > 1 else ""
-    report_damage(subjects.damaged)
+    report_damage(subjects.damaged, asked.db)
     if not subjects.problems and not subjects.best:
         raise DatabaseError(f"no run in {asked.db} fits", "leave out a filter")
     moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")
