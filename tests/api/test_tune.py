@@ -243,11 +243,22 @@ def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
         (lambda: results.query(card="H200"), "'card'.*choose from.*gpu"),  # type: ignore[call-arg]
         (lambda: results.query(limit="a"), "limit is 'a'"),  # type: ignore[arg-type]
         (lambda: results.query(sort=5), "sort is 5"),  # type: ignore[arg-type]
+        (lambda: results.query(gpu=5), "gpu is 5"),  # type: ignore[arg-type]
+        (lambda: results.query(replayed="no"), "replayed is 'no'"),  # type: ignore[arg-type]
+        (lambda: results.query("stencil", sql="SELECT 1"), "sql and .* exclude each other"),
+        (lambda: results.query(sql="SELECT 1", limit=2), "sql and .* exclude each other"),
+        (lambda: tune(trials=True), "trials is True; for example trials=100"),
+        (lambda: results.query("stencill"), "no kernel 'stencill'.*did you mean stencil"),
+        (lambda: results.best("stencil", gpu="h2OO"), "no GPU 'h2OO'.*choose from"),
+        (lambda: results.best(mode="clod"), "mode is 'clod'; did you mean cold"),
+        (lambda: results.compare(variant="mian"), "no variant 'mian'.*main"),
+        (lambda: results.query(since="yesterday"), "^since 'yesterday' is not a time"),
     ]
     for call, words in refused:
         with pytest.raises(UsageError, match=words):
             call()
-    assert results.best(sizes={"n": 5000}) and len(results.query(limit=2)) == 2
+    assert results.best(sizes={"n": 5000}, since="1d") and len(results.query(limit=2)) == 2
+    assert results.best(dtype="fp32") and not results.best("gemm") and not results.compare()
 
 
 def test_a_call_that_fails_leaves_no_folder(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

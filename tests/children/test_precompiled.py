@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -36,11 +37,12 @@ def precompiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def compiled_by_another(tmp_path: Path) -> Iterator[Compile]:
-    """Return what compiles a source in a new child each time, with all caches in one folder."""
+    """Return what compiles a source in a new child and a new folder each time, with all caches in one folder."""
+    numbers = itertools.count()
 
     def compile(source: str) -> Compilation:
         with closing(CompilePool(1, tmp_path / "cubins")) as pool:
-            return pool.compile(SourceRequest(source, "k", GPU, ()))
+            return pool.compile(SourceRequest(source, "k", GPU, (tmp_path / f"kernel{next(numbers)}",)))
 
     yield compile
 

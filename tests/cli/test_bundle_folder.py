@@ -51,6 +51,8 @@ def test_the_same_winners_give_the_same_bytes(tmp_path: Path, capsys: pytest.Cap
     database = example(tmp_path)
     for name in ("one", "two"):
         assert bundled(capsys, database, tmp_path / name, "--no-cache").code == 0
+    said = bundled(capsys, database, tmp_path / "three", "--few", "--slices", "-q")
+    assert "--few has no effect" in said.err and "--slices has no effect" in said.err
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 

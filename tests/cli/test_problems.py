@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.commands import assert_refused, said_by
 from tests.kernel_files import MAP, write
 from tuner.cli.commands.inspection import show
 from tuner.cli.filters import problem_filter
@@ -103,6 +104,15 @@ def test_wrong_expressions_are_named_in_one_line(kernel: KernelSpec, text: str, 
         problems(kernel, text)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_expression_without_what_the_kernel_computes_is_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, option, use in (("linear", "op=bias", "use x"), ("norm", "after=weight*2", "use n")):
+        assert_refused(said_by(capsys, "show", name, "--option", option), 2, option.partition("*")[0], use)
+    for name, option in (("linear", "op=x*2"), ("gated", "op=gate"), ("transform", "op=y")):
+        assert said_by(capsys, "show", name, "--option", option).code == 0
 
 
 def test_stored_problems_are_found_by_any_way_to_write_it(kernel: KernelSpec) -> None:

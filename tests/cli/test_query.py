@@ -22,8 +22,9 @@ from tests.cli.filled_database import (
 from tests.commands import assert_refused, said_by
 from tuner.cli.commands.results import best, db, trial, trials
 from tuner.cli.commands.winners import export
-from tuner.cli.filters import parse_since, parse_sizes
+from tuner.cli.filters import parse_sizes
 from tuner.core.errors import TunerError, UsageError
+from tuner.winners.wanted import parse_since
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -105,6 +106,7 @@ def test_query_that_finds_nothing_says_so(path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("--gpu", "h20O"), "no GPU 'h20O' in {}; choose from: NVIDIA H200"),
         (("--kernel", "gem"), "no kernel 'gem' in {}; did you mean gemm? choose from: gemm, vector_add"),
         (("--kernel", "gemm", "--variant", "nope"), "no variant 'nope' in {}; choose from: split_k"),
         (("--run", "zzzz"), "no run 'zzzz' in {}; the newest of 2: bbbbbbbb, aaaaaaaa"),
@@ -287,6 +289,9 @@ def test_damage_is_reported_and_left_out(path: Path) -> None:
     result = call(trials, "--json")
     assert [row["id"] for row in json.loads(result.stdout)] == [6, 5, 4, 3, 2]
     assert "trial 1 is damaged" in result.stderr
+    Path("results/tuning.db").rename("other.db")
+    assert call(trials, "--db", "other.db").stderr.endswith("; run: tune db check --db other.db\n")
+    Path("other.db").rename("results/tuning.db")
     assert "no winner" in str(fails(best, "--kernel", "gemm"))
     assert "no confirmed winner" in str(fails(export, "-o", "x.hpp"))
     assert "is damaged" in str(fails(trial, "1"))

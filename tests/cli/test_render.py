@@ -154,6 +154,8 @@ def test_links_are_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "out" / "1_vector_add.cu").symlink_to(tmp_path / "mine")
     said = said_by(capsys, "render", "vector_add", "-o", "out", "--force")
     assert_refused(said_without_notes(said), 2, "link")
+    said = said_by(capsys, "render", "vector_add", "-o", "mine")
+    assert_refused(said_without_notes(said), 2, "mine is no folder; name a folder with -o")
     assert (tmp_path / "mine").read_text() == "mine\n"
 
 

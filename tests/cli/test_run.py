@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import Tune, assert_one_line
+from tests.commands import Tune, assert_one_line, said_by
 from tests.faults.kernels import write_kernel, write_synthetic_recording
 from tuner.children.headers import missing
 from tuner.cli import doctor
@@ -38,6 +38,32 @@ def test_a_size_beside_a_preset_takes_its_place_and_that_is_said(tune: Tune) -> 
         "--kernel", "vector_add", "--preset", "small", "--size", "n=2**20", "--trials", "2", "--from-scratch"
     )
     assert said.code == 0 and "in place of" not in said.err
+
+
+def test_the_tutorials_kernel_is_replayed_before_it_has_its_second_variant(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    example = ROOT / "docs" / "examples" / "rms_norm"
+    (tmp_path / "rms_norm.cu").write_text((example / "rms_norm.cu").read_text())
+    text = (example / "rms_norm.toml").read_text()
+    (tmp_path / "rms_norm.toml").write_text(text[: text.index("[variants.vectors")])
+    recording = ROOT / "results" / "recorded" / "rms_norm-H100_80GB_HBM3.json.gz"
+    said = said_by(
+        capsys, "run", str(tmp_path / "rms_norm.toml"), "--trials", "3", "--device", f"replay:{recording}",
+        "--db", str(tmp_path / "tuning.db"),
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert "winner     warp" in said.out
+
+
+def test_a_problem_that_names_what_holds_for_all_says_so(tune: Tune, tmp_path: Path) -> None:
+    quick = ("--kernel", "vector_add", "--trials", "2", "--size", "n=2**20", "--dtype", "float32")
+    said = tune(*quick, "--problem", "n=1048576,dtype=fp32")
+    assert said.code == 0 and "does not hold" not in said.err
+    (tmp_path / "p.csv").write_text("n,dtype\n1048576,float16\n268435456,float32\n268435456,\n")
+    said = tune(*quick, "--problems", str(tmp_path / "p.csv"))
+    for option, name in (("--size n=1048576", "n"), ("--dtype float32", "dtype")):
+        assert said.err.count(f"tune: {option} does not hold for a problem that names its own {name}\n") == 1
 
 
 def test_main_job(tune: Tune, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import pkgutil
 import re
 import shlex
 from collections.abc import Iterator
@@ -167,3 +168,16 @@ def test_steps_of_a_trial_name_what_is_there() -> None:
             inside = [node for node in tree.body if getattr(node, "name", None) == part]
             assert inside, f"docs/architecture.md: {file} has no {name}"
             tree = inside[0]
+
+
+def test_names_of_the_package_exist() -> None:
+    named = re.compile(r"`(tuner(?:\.[A-Za-z_]\w*)+)")
+    names = {
+        (name_of(page), name) for page in PAGES for name in named.findall(page.read_text(encoding="utf-8"))
+    }
+    assert len({name for _, name in names}) > 4
+    for page, name in sorted(names - {("CHANGELOG.md", name) for _, name in names}):
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            pytest.fail(f"{page} names {name}, which is not there")

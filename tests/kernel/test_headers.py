@@ -66,6 +66,8 @@ def test_a_header_without_end_is_refused(folders: list[Path]) -> None:
 
 
 def test_what_a_macro_includes_is_not_known(folders: list[Path]) -> None:
+    assert headers_digest("#include <cuda_fp16.h>\n", folders) == ""
+    assert headers_digest('/* ours */ #include "own.cuh"\n', folders)
     assert headers_digest("#include HEADER\n", folders) is None
     (folders[0] / "deep" / "inner.h").write_text("#include HEADER\n")
     assert headers_digest('#include "own.cuh"\n', folders) is None

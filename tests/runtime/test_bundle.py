@@ -32,6 +32,11 @@ def test_what_is_no_bundle_is_refused(bundle: Path, tmp_path: Path) -> None:
         tuner.load("gemm", bundle=bundle)
     with pytest.raises(CallError, match="no policy 'best'"):
         tuner.load("product", bundle=bundle, policy="best")
+    for given, name in (({"bundle": bundle}, "bundle"), ({"gpu": "h100"}, "gpu")):
+        with pytest.raises(
+            CallError, match=f"policy='tune' tunes on this machine's GPU, and takes no {name}"
+        ):
+            tuner.load("product", policy="tune", **given)
     newer = write_bundle(tmp_path / "newer", {"version": 3})
     with pytest.raises(BundleError, match="version 3"):
         tuner.load("product", bundle=newer)

@@ -138,6 +138,11 @@ def test_run_that_was_cut_off_does_not_count(
     what = sweep(kernel, steps=choose_steps(kernel, ["more"]))
     with pytest.raises(Interrupted):
         up(what, device, database, stop=lambda: len(device.submitted) > 3)
+    (run,) = {row.run.id: row.run for row in database.query(Filters()).rows}.values()
+    assert database.run_state(run.id)["state"] == "interrupted"
+    assert (
+        database.latest_unfinished(run.problem, run.device) is None
+    )  # tune run --resume does not go on with a step
     device.submitted.clear()
     up(what, device, database)
     assert device.submitted

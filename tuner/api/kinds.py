@@ -15,10 +15,14 @@ EXAMPLES = {
     "constants": "{'weights': w}", "dtypes": "{'input': 'float16'}", "options": "{'layout': 'nt'}",
     "args": "[x, y, n]", "sizes": "{'n': 4096}", "repeat": "{'step': 'log2(n)'}",
     "entry": "'stencil<BLOCK>'", "name": "'stencil'", "compile_options": "['--use_fast_math']",
-    "status": "'ok'", "sort": "'time'", "sql": "'SELECT ...'",
+    "status": "'ok'", "sort": "'time'", "sql": "'SELECT ...'", "gpu": "'h100'", "dtype": "'float16'",
+    "variant": "'tiled'", "mode": "'cold'", "regime": "'rested'", "run": "'3f2a'", "since": "'2d'",
 }  # fmt: skip
 """Arguments that are tables by name, or text, and how they look."""
-TEXTS = ("entry", "name", "compile_options", "status", "sort", "sql")
+TEXTS = (
+    *("entry", "name", "compile_options", "status", "sort", "sql"),
+    *("gpu", "dtype", "variant", "mode", "regime", "run", "since"),
+)
 """Those of them that are text."""
 LISTS = ("args", "sizes", "compile_options")
 """Those of them that may be lists instead."""

@@ -239,7 +239,8 @@ class Kernel:
             least = 0 if name == "seed" else 1e-9
             most = MOST if kind is int else sys.float_info.max
             numeric = kind in (int, float)
-            if not isinstance(value, KINDS.get(kind, kind)) or (numeric and not least <= value <= most):
+            fits = isinstance(value, KINDS.get(kind, kind)) and (kind is bool or not isinstance(value, bool))
+            if not fits or (numeric and not least <= value <= most):
                 raise UsageError(
                     f"{name} is {value!r:.80}", f"for example {name}={example!r}, or leave it out"
                 )

@@ -79,7 +79,7 @@ def _show_history(
     filters = Filters(kernel=kernel.name if kernel else "", mode=mode, regime=options.regime or "")
     with Database.open(options.db, write=False) as database:
         benches = database.benchmarks(filters)
-    report_damage(benches.damaged)
+    report_damage(benches.damaged, options.db)
     fitting = [row for row in benches.rows if fits(row.problem) and row.contestant not in (TIMED, MEMBER)]
     rows = fitting[: options.limit] if options.limit else fitting
     if len(rows) < len(fitting):
@@ -153,7 +153,7 @@ class _Benches:
             fits: whether a problem that was tuned is wanted.
         """
         winners = study.stored_winners(database, device.gpu, self.kernel)
-        report_damage(winners.damaged)
+        report_damage(winners.damaged, database.path)
         to_do: list[tuple[Problem, StoredWinner | None]]
         if problems is not None:
             to_do = [(problem, None) for problem in problems]

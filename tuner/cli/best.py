@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.cli.commands.results import BestArguments
-from tuner.cli.filters import listing_filters, origin, refuse_unknown, report_damage, show_records
+from tuner.cli.filters import listing_filters, origin, report_damage, show_records
 from tuner.core.errors import DatabaseError, TunerError, suggestion
 from tuner.database.database import Database
 from tuner.database.records import Filters, Record, Selection, StoredWinner
@@ -21,6 +21,7 @@ from tuner.report.configurations import StoredTexts, confirmation_text
 from tuner.report.next_steps import database_option, kernel_argument, show_next
 from tuner.winners.agreement import AgreedWinner, WinningConfiguration, agreed_winners, cards_of
 from tuner.winners.current import BestWinner, Kernels, KernelState, best_winners, kernel_filters, named_kernel
+from tuner.winners.wanted import measured_else_replayed, refuse_unknown
 
 OF_AGREEMENT = (
     *("runs", "runs_agreeing", "cards", "cards_agreeing", "seeds", "seeds_agreeing"),
@@ -136,23 +137,6 @@ def _in_words(rows: Sequence[AgreedWinner]) -> str:
 
 STACKED = ("confirmed", "warm", "timed", "source", "gpu", "rate")
 """Columns that move below their row on a narrow terminal, the first one first."""
-ONLY_REPLAYED = "replayed times: none was measured here"
-
-
-def measured_else_replayed(
-    read: Callable[[Filters], Selection[Record]], filters: Filters
-) -> tuple[Selection[Record], str]:
-    """Return the measured winners that fit, or if there is none the replayed ones and a note that says so.
-
-    Args:
-        read: returns what fits.
-        filters: replayed winners fit at once unless ``replayed`` is False.
-    """
-    selection = read(filters)
-    if selection.rows or filters.replayed is not False:
-        return selection, ""
-    selection = read(replace(filters, replayed=None))
-    return selection, ONLY_REPLAYED if selection.rows else ""
 
 
 def listed_winners(
@@ -170,7 +154,7 @@ def listed_winners(
         missing = None if winners.rows else no_winner(database, filters, asked.kernel)
     if note:
         tables.say(note)
-    report_damage(winners.damaged)
+    report_damage(winners.damaged, asked.db)
     return winners, missing
 
 

@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.cli.best import measured_else_replayed
 from tuner.cli.options import ConfigurationArguments, ForGpuArguments
 from tuner.cli.problems import assignments, make_problem
 from tuner.core import paths
@@ -33,6 +32,7 @@ from tuner.report.next_steps import kernel_argument
 from tuner.report.tables import say, si
 from tuner.runtime.launch_limits import UnlaunchableError
 from tuner.winners.current import best_winners, changes_since, kernel_filters
+from tuner.winners.wanted import measured_else_replayed
 
 
 def choose(given: ConfigurationArguments, gpu: Gpu | None) -> ChosenConfiguration:

@@ -4,48 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any
 
 from tuner.cli.options import Listing, StoredArguments
 from tuner.cli.problems import assignments, named_dtypes, size_of
-from tuner.core.errors import ExpressionError, UsageError, suggestion
+from tuner.core.errors import ExpressionError, UsageError
 from tuner.core.model import Problem, Run, Value
-from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.expressions.elementwise import parse_element
-from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.variant_spec import index_of_text
 from tuner.report import tables
-from tuner.runtime.dtypes import ITEMSIZE
+from tuner.report.next_steps import database_option
 from tuner.winners.current import kernel_filters
-
-_SINCE = re.compile(r"(\d{1,6})([mhdw])")
-NEWEST_RUNS = 5
-"""Runs that a message names where none is the one asked for: there may be thousands."""
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-
-
-def parse_since(text: str, now: datetime | None = None) -> str:
-    """Return ``2d`` or a date as UTC text that compares with ``created_at``.
-
-    Raises:
-        UsageError: neither a length of time nor a date.
-    """
-    if not text:
-        return ""
-    if match := _SINCE.fullmatch(text):
-        try:
-            moment = (now or datetime.now(UTC)) - timedelta(**{_UNITS[match[2]]: int(match[1])})
-        except OverflowError:
-            return ""
-        return moment.strftime("%Y-%m-%dT%H:%M:%S")
-    try:
-        moment = datetime.fromisoformat(text)
-        moment = moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise UsageError(f"--since {text!r} is not a time", "for example 2d, 3h or 2026-11-01") from None
-    return moment.strftime("%Y-%m-%dT%H:%M:%S")
+from tuner.winners.wanted import parse_since
 
 
 def parse_sizes(items: Sequence[str]) -> dict[str, int]:
@@ -90,46 +62,11 @@ def show_records(listing: Listing, records: Iterable[dict[str, Any]], columns: S
     tables.show_csv(names, ([record.get(name) for name in names] for record in map(flat, records)))
 
 
-def refuse_unknown(database: Database, filters: Filters) -> None:
-    """Refuse filters that name what there is nowhere; what exists may still have no row that fits.
-
-    Raises:
-        UsageError: a kernel or variant that is neither in the database nor built in, a size that no kernel has, a dtype
-            that no tensor has, or a run that is not in the database.
-    """
-    kernel = "" if filters.computations else filters.kernel  # a file is there, whatever is stored of it
-    wanted: dict[Literal["kernel", "variant"], str] = {"kernel": kernel, "variant": filters.variant}
-    for what, name in wanted.items():
-        stored = database.names(what) if name else [name]
-        if name in stored:
-            continue
-        builtin = builtin_kernels()
-        if what == "variant":
-            builtin = [variant for kernel in builtin for variant in load_kernel(kernel).variants]
-        if name not in builtin:
-            raise UsageError(
-                f"there is no {what} {name!r} in {database.path}", suggestion(name, stored or builtin)
-            )
-    sizes = set(database.nested_names(Filters())["sizes"]) if filters.sizes else set()
-    if filters.sizes.keys() - sizes:
-        sizes |= {size for kernel in builtin_kernels() for size in load_kernel(kernel).sizes}
-    for name in filters.sizes.keys() - sizes:
-        raise UsageError(f"there is no size {name!r} in {database.path}", suggestion(name, sorted(sizes)))
-    if filters.dtype and filters.dtype not in ITEMSIZE:
-        raise UsageError(f"there is no dtype {filters.dtype!r}", suggestion(filters.dtype, ITEMSIZE))
-    ids = database.run_ids() if filters.run else []
-    if filters.run and not any(run.startswith(filters.run) for run in ids):
-        newest = ", ".join(run[:8] for run in ids[:NEWEST_RUNS]) or "none"
-        raise UsageError(
-            f"there is no run {filters.run!r} in {database.path}", f"the newest of {len(ids)}: {newest}"
-        )
-
-
-def report_damage(damaged: Sequence[str]) -> None:
-    """Say on the standard error that damaged rows are left out."""
+def report_damage(damaged: Sequence[str], db: Path) -> None:
+    """Say on the standard error that damaged rows of a database are left out."""
     if damaged:
         more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        tables.show_line(f"left out: {damaged[0]}{more}; run: tune db check", err=True)
+        tables.show_line(f"left out: {damaged[0]}{more}; run: tune db check{database_option(db)}", err=True)
 
 
 def origin(run: Run) -> str:

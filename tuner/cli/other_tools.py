@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.cli.commands.winners import ExportArguments, ImportArguments
-from tuner.cli.filters import filters_of, parse_sizes, refuse_unknown, report_damage
+from tuner.cli.filters import filters_of, parse_sizes, report_damage
 from tuner.cli.loader import given_options
 from tuner.core.errors import UsageError
 from tuner.database.database import Database
@@ -18,6 +18,7 @@ from tuner.formats.results import Results, results_of
 from tuner.report import tables
 from tuner.report.tables import counted, say, show_line, show_pieces
 from tuner.report.terminal import printable
+from tuner.winners.wanted import refuse_unknown
 
 
 def export(asked: ExportArguments) -> None:
@@ -37,11 +38,12 @@ def export(asked: ExportArguments) -> None:
         refuse_unknown(database, filters)
         if filters.run:
             filters = replace(filters, run=database.run_id(filters.run))
-        _write(asked.kind, results_of(database, filters), asked.output, force=asked.force)
+        results = results_of(database, filters)
+        report_damage(results.damaged, asked.db)
+        _write(asked.kind, results, asked.output, force=asked.force)
 
 
 def _write(kind: str, results: Results, output: Path, *, force: bool) -> None:
-    report_damage(results.damaged)
     what = f"{printable(results.run.problem)} on {printable(results.run.gpu.name)}"
     if kind == "optuna":
         if str(output) == "-":

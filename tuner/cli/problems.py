@@ -162,13 +162,16 @@ class _Named:
     def of(self, kernel: KernelSpec, dtype: str = "") -> Problem:
         """Return it as a kernel's problem, in this dtype of the first role unless it names its own."""
         dtypes = {"": dtype, **self.dtypes} if dtype else self.dtypes
+        if dtype and self.fixes_dtype(kernel, dtype):
+            _say_not_all(f"--dtype {dtype}", "dtype")
         with _located(self.where):
             return kernel.problem(self.sizes, dtypes, self.options, self.preset)
 
-    def fixes_dtype(self, kernel: KernelSpec) -> bool:
-        """Return whether it names a dtype of the first role itself."""
+    def fixes_dtype(self, kernel: KernelSpec, other: str = "") -> bool:
+        """Return whether it names a dtype of the first role itself, or one that is not the other."""
         role = next(iter(kernel.dtypes))
-        return bool({"", role} & self.dtypes.keys()) or role in kernel.presets.get(self.preset or "", {})
+        named = {self.dtypes[name] for name in ("", role) if name in self.dtypes}
+        return bool(named - {other}) or (not other and role in kernel.presets.get(self.preset or "", {}))
 
 
 @contextmanager
@@ -284,8 +287,18 @@ def _of_row(kernel: KernelSpec, row: Mapping[str, str], common: _Named) -> _Name
             columns = COLUMNS if common.where else ()
             names = [*kernel.sizes, *kernel.options, *kernel.dtypes, "dtype", *columns]
             raise UsageError(f"{kernel.name} has no size, option or dtype {name!r}", suggestion(name, names))
+    own_options = ("option", common.options, options)
+    for what, of_all, own in (("size", common.sizes, sizes), own_options, ("dtype", common.dtypes, dtypes)):
+        for name in (name for name, value in of_all.items() if own[name] != value):
+            _say_not_all(f"--{what} {name}={of_all[name]}", name)
     worth = amounts(row, {*kernel.sizes, *kernel.options, *kernel.dtypes}) if common.where else {}
     return _Named(sizes, dtypes, options, where=common.where, amounts=worth)
+
+
+@cache
+def _say_not_all(option: str, name: str) -> None:
+    """Say, once, that an option does not hold for all problems."""
+    say(f"{option} does not hold for a problem that names its own {name}")
 
 
 def option_value(kernel: KernelSpec, name: str, text: str) -> Value:

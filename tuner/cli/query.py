@@ -15,7 +15,6 @@ from tuner.cli.filters import (
     listing_filters,
     nested_names,
     origin,
-    refuse_unknown,
     report_damage,
 )
 from tuner.cli.loader import given_options
@@ -26,6 +25,7 @@ from tuner.database.database import Database
 from tuner.database.records import Filters, StoredTrial
 from tuner.report import tables
 from tuner.report.configurations import StoredTexts
+from tuner.winners.wanted import refuse_unknown
 
 Cell = Callable[[StoredTrial, StoredTexts], object]
 COLUMNS: dict[str, tuple[str, Cell]] = {
@@ -106,7 +106,7 @@ def query(asked: QueryArguments) -> None:
             else:
                 _show(chosen, fitting, full=asked.full, some=not (asked.full or asked.columns))
         cut = asked.limit and not given_options("limit") and next(trials, None) is not None
-    report_damage(damaged)
+    report_damage(damaged, asked.db)
     if cut:
         tables.say(f"more than {asked.limit} trials fit; --limit 0 lists all")
     if not first:

@@ -227,6 +227,8 @@ def _refuse_foreign(path: Path, text: str, *, force: bool) -> None:
         plain = stat.S_ISREG(path.lstat().st_mode)
     except FileNotFoundError:
         return
+    except NotADirectoryError:
+        raise UsageError(f"{path.parent} is no folder", "name a folder with -o") from None
     if not plain:
         raise UsageError(f"{path} is a link, a folder or a device", "name another folder with -o")
     if force:

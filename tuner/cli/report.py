@@ -10,7 +10,7 @@ import click
 from tuner.cli.commands.results import ReportArguments
 from tuner.cli.configuration import choose
 from tuner.cli.explain import explained
-from tuner.cli.filters import filters_of, refuse_unknown, report_damage
+from tuner.cli.filters import filters_of, report_damage
 from tuner.cli.options import ConfigurationArguments
 from tuner.core.errors import DatabaseError, TunerError, UsageError
 from tuner.database.database import Database
@@ -21,6 +21,7 @@ from tuner.inspect.explain.report import advice_rows
 from tuner.report.html.page import Advice, page
 from tuner.report.html.subjects import Subjects, read_all, read_run
 from tuner.report.tables import counted, show_pieces
+from tuner.winners.wanted import refuse_unknown
 
 
 def report(asked: ReportArguments) -> None:
@@ -45,7 +46,7 @@ def report(asked: ReportArguments) -> None:
                 raise DatabaseError(f"there are no runs in {asked.db}", "tune a kernel first: tune gemm")
             subjects, what = read_run(database, database.run_id(ids[0])), ""
             more = "; --all also shows earlier runs" if not asked.run_id and len(ids) > 1 else ""
-    report_damage(subjects.damaged)
+    report_damage(subjects.damaged, asked.db)
     if not subjects.problems and not subjects.best:
         raise DatabaseError(f"no run in {asked.db} fits", "leave out a filter")
     moment = datetime.now(UTC).strftime("%Y-%m-%d %H:%M")

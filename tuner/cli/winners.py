@@ -15,7 +15,7 @@ import click
 from tuner.children.compile_pool import CompilePool
 from tuner.children.nvrtc import nvrtc_version
 from tuner.cli.commands.winners import BundleArguments, ExportArguments
-from tuner.cli.filters import filters_of, refuse_unknown
+from tuner.cli.filters import filters_of
 from tuner.core import paths
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.core.model import ascii_json
@@ -24,13 +24,14 @@ from tuner.database.records import StoredWinner
 from tuner.formats.files import new_file
 from tuner.kernel.load import builtin_kernels
 from tuner.report.progress import counting
-from tuner.report.tables import counted, show_line
+from tuner.report.tables import counted, say, show_line
 from tuner.winners.bundle import refuse_target, write_bundle
 from tuner.winners.compiling import bundled
 from tuner.winners.contents import contents_of, without_the_rest
 from tuner.winners.current import Kernels, choose_winners, named_kernel
 from tuner.winners.header import identifier, render_header
 from tuner.winners.portfolios import Portfolio, portfolios_of
+from tuner.winners.wanted import refuse_unknown
 
 Which = ExportArguments | BundleArguments
 
@@ -119,7 +120,11 @@ def bundle(asked: BundleArguments) -> None:
     refuse_target(asked.output, force=asked.force)
     winners, kernels, portfolios = _take(asked, bundled=True)
     winners = without_the_rest(winners, portfolios) if asked.few else winners
+    if asked.few and not portfolios:
+        say(f"--few has no effect: there is no portfolio here; find one with: tune portfolio {asked.kernel}")
     contents = contents_of(winners, kernels, portfolios)
+    if asked.slices and not any(one.of_slices for one in contents.configurations):
+        say("--slices has no effect: only products of this package write into slices")
     with (
         closing(CompilePool(asked.jobs, None if asked.no_cache else paths.cubins())) as pool,
         closing(counting(quiet=asked.quiet, every_s=math.inf)) as observer,

@@ -45,9 +45,9 @@ BEST_KNOWN_TRIED = 10
 class Queries(EarlierRuns):
     """An open database that answers questions; :class:`tuner.database.database.Database` adds the writing."""
 
-    def names(self, column: Literal["kernel", "variant"]) -> list[str]:
-        """Return the kernels or the variants that there are trials of."""
-        source = "runs" if column == "kernel" else "trials INDEXED BY trials_by_run"
+    def names(self, column: Literal["kernel", "gpu_name", "variant"]) -> list[str]:
+        """Return the kernels, the GPUs or the variants that there are trials of."""
+        source = "trials INDEXED BY trials_by_run" if column == "variant" else "runs"
         return [
             row["name"] for row in self.select(f"SELECT DISTINCT {column} AS name FROM {source} ORDER BY 1")
         ]

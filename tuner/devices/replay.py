@@ -134,6 +134,9 @@ class ReplayDevice(Device):
         for one, row in firsts.values():
             if not row.source:  # of another tool
                 return
+            variant = self._kernel.variants.get(one.variant)
+            if variant is None or variant.parameters.keys() != one.values.keys():
+                continue
             try:
                 rendered = render(self._kernel, self._recorded.problem, self.gpu, one)
             except (KernelError, MemoryError):  # a trial says it

@@ -195,9 +195,18 @@ class KernelSpec:
         if name not in self.elements:
             return _member(value, values, f"value of option {name}", self.name)  # type: ignore[no-any-return]
         try:
-            return element_text(str(value), self.elements[name])
+            text = element_text(str(value), self.elements[name])
         except ExpressionError as error:
             raise UsageError(f"option {name} of {self.name}: {error.problem}", error.remedy) from None
+        # What is neither a tensor nor a scalar the kernel computes: without it there would be nothing to tune.
+        given = {*self.tensors, *self.scalars}
+        computed = parse_element(str(values[0])).names - given
+        if computed and not parse_element(text).names - given:
+            raise UsageError(
+                f"option {name}={text} of {self.name} has nothing of what it computes",
+                f"use {' or '.join(sorted(computed))}, as in {name}={values[0]}",
+            )
+        return text
 
     def launches(self, problem: Problem, gpu: Gpu, configuration: Configuration) -> tuple[LaunchSpec, ...]:
         """Return those launches of a variant that a problem has, each once, in the file's order.

@@ -63,9 +63,14 @@ def load(
     kernel = os.fspath(kernel)
     if policy not in (TUNE, *Policy):
         raise CallError(f"there is no policy {policy!r}", suggestion(str(policy), (TUNE, *Policy)))
+    if policy == TUNE and (gpu or bundle is not None):
+        what = "gpu" if gpu else "bundle"
+        raise CallError(
+            f"policy={TUNE!r} tunes on this machine's GPU, and takes no {what}", f"leave out {what} or policy"
+        )
     if bundle is None and (db is None or policy == TUNE):
         _refuse_unknown(kernel, [*(dtypes or {}), *(options or {})])
-    if policy == TUNE and bundle is None and not gpu:
+    if policy == TUNE:
         on_call = importlib.import_module("tuner.api.on_call")
         tuning: Operation = on_call.TuningOperation(
             kernel, db, trials, time_s, dtypes=dtypes, options=options
