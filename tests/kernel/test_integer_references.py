@@ -104,6 +104,19 @@ def test_an_infinity_that_an_input_has_does_not_overflow() -> None:
         expected_on_host(reference, tensors, {"x": np.full(3, 1e38), "m": mask}, {}, further=True)
 
 
+def test_a_mask_of_infinities_hides_no_error() -> None:
+    """A softmax of what is left says what is right, although infinity plus anything is infinity."""
+    tensors = [Buffer(name, (3, 3), "float32", "input") for name in "xm"] + [
+        Buffer("y", (3, 3), "float32", "output")
+    ]
+    power = "exp(x + m - max(x + m, axis=1, keepdims=True))"
+    reference = SettledReference("float32", numpy={"y": f"{power} / sum({power}, axis=1, keepdims=True)"})
+    mask = np.where(np.tri(3) > 0, 0.0, -np.inf)
+    expected = expected_on_host(reference, tensors, {"x": np.ones((3, 3)), "m": mask}, {})["y"]
+    assert np.allclose(expected.value, np.tri(3) / [[1], [2], [3]])
+    assert np.isfinite(expected.magnitude).all() and (expected.magnitude[mask < 0] == 0).all()
+
+
 @pytest.mark.parametrize(
     ("dtype", "first"),
     [("float16", 65520.0), ("float32", 2.0**128 - 2.0**103), ("bfloat16", 2.0**128 - 2.0**119)],

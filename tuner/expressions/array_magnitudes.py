@@ -58,6 +58,8 @@ class WithMagnitudes(Plain):
         super().__init__(text, names)
         self._twice, self._known = twice, dict[str, Sized]()
         self._exactly, self._word, self._largest = whole, word, largest
+        self._infinite = any(np.isinf(value).any() for value in names.values())
+        """Whether an input is infinite, as masks are: infinity is exact, whatever is added to it."""
 
     def run(self, node: ast.expr) -> Any:
         """Return the value of a node.
@@ -69,6 +71,8 @@ class WithMagnitudes(Plain):
         if text in self._known:
             return self._known[text]
         sized = super().run(node)
+        if self._infinite and isinstance(sized, Sized):
+            sized = replace(sized, magnitude=np.where(np.isinf(sized.value), 0.0, sized.magnitude))
         if text:
             self._known[text] = sized
         if (
@@ -86,9 +90,7 @@ class WithMagnitudes(Plain):
     def _overflows(self, sized: Sized) -> bool:
         """Return whether arithmetic has left the range; an infinity that an input has may stay one."""
         beyond = np.abs(sized.value) > self._largest
-        if beyond.any() and any(np.isinf(value).any() for value in self._names.values()):
-            beyond &= np.isfinite(sized.value)
-        return bool(beyond.any())
+        return bool((beyond & np.isfinite(sized.value) if self._infinite else beyond).any())
 
     def floating(self, a: Sized, what: str) -> Sized:
         """Return a number for an operation that computes in float64.

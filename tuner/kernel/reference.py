@@ -355,8 +355,8 @@ def norm_allowed(bound: Tolerance, count: int, scales: float) -> float:
         count: elements.
         scales: sum of the squares of their scales.
     """
-    relative = bound.norm_coefficient * norm_allowance(count)
-    return relative * math.sqrt(scales) + 0.3 * bound.tiny * math.sqrt(count)
+    rounded = 0.3 * bound.tiny * math.sqrt(count)
+    return norm_allowance(count) * (bound.norm_coefficient * math.sqrt(scales) + rounded)
 
 
 def relative_norm(squares: float, scales: float) -> float:
