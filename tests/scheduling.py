@@ -54,7 +54,9 @@ class Together(LoadFileScheduling):  # type: ignore[misc]
         """Return whether all have collected the same but for those tests; who has them comes first, and is kept."""
         longest_first = sorted(self.registered_collections.items(), key=lambda item: -len(item[1]))
         self.registered_collections = dict(longest_first)
-        self.assigned_work = {node: self.assigned_work[node] for node, _ in longest_first}
+        self.assigned_work = {
+            node: self.assigned_work[node] for node, _ in longest_first if node in self.assigned_work
+        }
         (_, whole), *others = longest_first
         rest = [test for test in whole if self._split_scope(test) != OF_ONE]
         return all(tests in (whole, rest) for _, tests in others) or bool(

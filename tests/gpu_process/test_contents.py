@@ -39,7 +39,7 @@ class Problem:
         self.kernel, self.inputs = kernel, dict[str, npt.NDArray[Any]]()
         self.deadlines: list[float] = []
         self.data: Any = Data(tensors)
-        self.data.given = None
+        self.data.given = Given(tensors, {}, 3)  # of any problem; few have something that is given
         self.data.held = lambda names: {name: self.inputs[name] for name in names}
         self.data.refill = self.inputs.update
         self.data.seal = lambda: None

@@ -5,7 +5,7 @@ A referee draws them for a process that is locked in, and says what its outputs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from tuner.gpu.candidate import Timed
 from tuner.gpu.outside import Exchange, Outside
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.contents import CONTENTS_S, REMEDY, Content, Tried, further_contents, not_varied
+from tuner.kernel.given import Given
 from tuner.kernel.python_reference import FURTHER_S
 from tuner.runtime.driver import check
 
@@ -32,9 +33,9 @@ further contents in a race, for each of which a reference on the host takes :dat
 SMALL_S = 1.0
 SPARSE_S = 1.0
 """What a reference on the host may take for a problem of any size, which is then verified on sparse numbers, too."""
-OWN_SIZE = frozenset(Content) - {Content.ZEROS, Content.LATER}
-"""What is tried at a problem's own size where the host says what is right; the others depend on no size. Another
-reference on the GPU would take longer than it is worth: it is asked for sparse numbers alone."""
+OWN_SIZE, OWN_SIZE_S = frozenset(Content) - {Content.ZEROS, Content.LATER}, 0.2
+"""What is tried at a problem's own size where the host says within so many seconds what is right; the others depend on
+no size. Else, and where the reference is on the GPU, only sparse numbers are: more takes longer than it is worth."""
 
 
 class FurtherContents:
@@ -101,7 +102,8 @@ def tried_contents(
         if not sparse:
             yield from verifier.tried(quick=quick)
         return
-    if sparse and (verifier.host_s > SPARSE_S or session.data.given is not None):
+    known = session.data.given if session.data.given and session.data.given.names else None
+    if sparse and (verifier.host_s > SPARSE_S or known):
         return
     if quick and (not verifier.is_small(SMALL_FACTOR) or verifier.host_s > SMALL_S):
         return
@@ -121,20 +123,25 @@ def tried_contents(
             took_s.append(verifier.answers.last_s)
         return True
 
-    known = session.data.given
-    fixed = session.data.held(known.fixed) if known else {}
-
-    def given(numbers: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, npt.NDArray[Any]]:
-        if known is None:
-            return {}
-        session.set_deadline(REFERENCE_S)
-        shapes = {tensor.name: tensor.shape for tensor in tensors}
-        return known.again({name: np.resize(one, shapes[name]) for name, one in numbers.items()}, fixed)
-
-    own = OWN_SIZE if verifier.asks_host else {Content.SPARSE}
+    own = OWN_SIZE if verifier.asks_host and verifier.host_s <= OWN_SIZE_S else {Content.SPARSE}
     only = own if sparse else frozenset(Content)
     integers = verifier.asks_host if sparse else verifier.on_host
+    given = _given(session, known) if known else None
     yield from further_contents(tensors, expect, seed, integers=integers, later=True, only=only, given=given)
+
+
+def _given(
+    session: ProblemSession, known: Given
+) -> Callable[[Mapping[str, npt.NDArray[Any]]], Mapping[str, npt.NDArray[Any]]]:
+    """Return what says what the kernel's file gives where random inputs hold such numbers."""
+    fixed = session.data.held(known.fixed)
+    shapes = {tensor.name: tensor.shape for tensor in session.data.tensors}
+
+    def given(numbers: Mapping[str, npt.NDArray[Any]]) -> Mapping[str, npt.NDArray[Any]]:
+        session.set_deadline(REFERENCE_S)
+        return known.again({name: np.resize(one, shapes[name]) for name, one in numbers.items()}, fixed)
+
+    return given
 
 
 class Referee:
