@@ -221,9 +221,9 @@ class Compiler:
         text, entry, options, include = source.text, source.entry, source.options, source.include
         headers = headers_of(text, include, entry, options)
         own = headers_digest(text, include) if self.cache is not None else None
-        if (
-            own == ""
-        ):  # so that kernels of all folders share precompiled headers, which NVRTC takes with equal options alone
+        # Without headers of its own a kernel needs no folder: all such kernels share precompiled headers, which NVRTC
+        # takes with equal options alone.
+        if own == "":
             source, include = replace(source, include=()), ()
         if self.cache is None or own is None or source.listing:
             return self._with_headers(source, arch, headers)
