@@ -84,12 +84,10 @@ class StreamGraph(Graph):
         check(cu.cuEventRecordWithFlags(event, self._stream, EXTERNAL))
         return event
 
-    def launch(self) -> None:
-        """Queue what was captured."""
+    def prepare(self) -> None:
+        """Bring what was captured to the GPU."""
         self.end()
-        if self._executable is None:
-            self._executable = check(cu.cuGraphInstantiate(self._graph, 0))
-        check(cu.cuGraphLaunch(self._executable, self._stream))
+        super().prepare()
 
     def close(self) -> None:
         """Free what the driver holds; harmless after a fault."""

@@ -137,7 +137,7 @@ def test_bad_input_is_one_line_and_loses_nothing(tmp_path: Path, capsys: pytest.
     assert_refused(said_by(capsys, *to, "--run", "77"), 2, "77")
     assert_refused(said_by(capsys, *to, "--kernel", "gemn"), 2, "gemn")
     assert_refused(said_by(capsys, *to, "--all", "--run", "aa"), 2, "exclude")
-    assert_refused(said_by(capsys, *to, "--kernel", "gemm", "--gpu", "none such"), 1, "no run")
+    assert_refused(said_by(capsys, *to, "--kernel", "gemm", "--gpu", "none such"), 2, "none such")
     assert_refused(said_by(capsys, "report", "--db", str(tmp_path / "no.db"), "-o", str(out)), 1, "no.db")
     assert_refused(
         said_by(capsys, "report", "--db", str(db), "-o", str(tmp_path / "no" / "r.html")), 2, "no folder"
