@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from scripts.page_figures.evidence import load, table
 from tuner.core.conditions import Mode
 from tuner.gpu.freshness import CLAIM_APART_NS, CLAIM_FACTOR
@@ -86,14 +88,23 @@ def honest() -> str:
     return f"{found['refused']} of {len(found['rows']) * found['runs']} measurements were refused"
 
 
+def share_of_limit(claim: Sequence[float], mode: Mode) -> float:
+    """Return what fresh launches took of what they may take.
+
+    Args:
+        claim: the time that a kernel is ranked by, that of fresh launches, and how many launches they are.
+        mode: of both.
+    """
+    claimed_ns, fresh_ns, launches = claim
+    return fresh_ns / (CLAIM_FACTOR * claimed_ns + launches * CLAIM_APART_NS[mode])
+
+
 def claims(mode: str) -> str:
     """Return how near the fresh launches of honest kernels came to what they may take."""
-    of = [claim for row in load("honest")["rows"] if row["mode"] == mode for claim in row["claims"]]
     shares = [
-        fresh_ns / (CLAIM_FACTOR * claimed_ns + launches * CLAIM_APART_NS[Mode(mode)])
-        for claimed_ns, fresh_ns, launches in of
+        share_of_limit(row["claim"], Mode(mode)) for row in load("honest")["rows"] if row["mode"] == mode
     ]
-    return f"{100 * max(shares):.0f} % ({len(of)} comparisons)"
+    return f"{100 * max(shares):.0f} % ({len(shares)} configurations)"
 
 
 def worst_claim() -> str:
