@@ -283,5 +283,7 @@ def test_a_problem_of_any_size_is_verified_on_few_numbers_that_are_repeated() ->
                 "a few numbers among zeros",
             )
             assert tuple(said.contents) == sizes and 0 < drawn[-1] < 150
-        problem.verifier.host_s = 2.0
-        assert further.verify(problem, Measurement(Status.OK), sparse=True).contents == {}  # type: ignore[arg-type]
+        for slow in ("host_s", "kernel_s"):
+            problem.verifier.host_s, problem.verifier.kernel_s = 0.0, 0.0
+            setattr(problem.verifier, slow, 2.0)
+            assert further.verify(problem, Measurement(Status.OK), sparse=True).contents == {}  # type: ignore[arg-type]

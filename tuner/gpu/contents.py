@@ -32,7 +32,7 @@ SMALL_FACTOR = 16
 further contents in a race, for each of which a reference on the host takes :data:`SMALL_S` at most."""
 SMALL_S = 1.0
 SPARSE_S = 1.0
-"""What a reference on the host may take for a problem of any size, which is then verified on sparse numbers, too."""
+"""What a reference may take for a problem of any size, which is then verified on sparse numbers, too."""
 OWN_SIZE, OWN_SIZE_S = frozenset(Content) - {Content.ZEROS, Content.LATER}, 0.2
 """What is tried at a problem's own size where the host says within so many seconds what is right; the others depend on
 no size. Else, and where the reference is on the GPU, only sparse numbers are: more takes longer than it is worth."""
@@ -103,7 +103,7 @@ def tried_contents(
             yield from verifier.tried(quick=quick)
         return
     known = session.data.given if session.data.given and session.data.given.names else None
-    if sparse and (verifier.host_s > SPARSE_S or known):
+    if sparse and (max(verifier.host_s, verifier.kernel_s) > SPARSE_S or known):
         return
     if quick and (not verifier.is_small(SMALL_FACTOR) or verifier.host_s > SMALL_S):
         return

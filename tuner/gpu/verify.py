@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,8 @@ class Verifier:
         self._nothing = "no reference: add [reference] to the kernel's file"
         self.host_s = 0.0
         """What references on the host took for one content at most."""
+        self.kernel_s = 0.0
+        """The same of one on the GPU."""
         self.rough: dict[str, int] = {}
         """Outputs whose magnitudes are to be estimated before one counts as wrong, with so many probes."""
         self._independent = True
@@ -300,12 +303,13 @@ class Verifier:
 
     def _run_kernels(self) -> None:
         """Take what a kernel says that is right: in float64 with magnitudes, or in the outputs' own dtypes."""
-        reference = self._reference
+        reference, began = self._reference, time.monotonic()
         if reference.kernel is not None and not reference.rounded:
             self._run_exact(reference.kernel)
         elif reference.kernel is not None:
             for name, one in expected_of_kernel(self._data, reference).items():
                 self._upload(name, one)
+        self.kernel_s = max(self.kernel_s, time.monotonic() - began)
 
     def _run_exact(self, reference: Candidate) -> None:
         (launch,), (cubin,), (entry,) = reference.plan.launches, reference.cubins, reference.entries
@@ -337,10 +341,8 @@ class Verifier:
         Raises:
             KernelError: some are none, or so large that a double may have rounded them.
         """
-        address = self._data.memory.addresses[f"{tensor.name} expected"]
-        count, first, *_ = self._count(
-            "to_integers", tensor.count, ("pointer", address), ("int64", tensor.count)
-        )
+        values = ("pointer", self._data.memory.addresses[f"{tensor.name} expected"])
+        count, first, *_ = self._count("to_integers", tensor.count, values, ("int64", tensor.count))
         if count:
             raise KernelError(
                 f"the CUDA reference of {tensor.name} is no integer up to 2^53 in {count} of {tensor.count} elements "
@@ -351,10 +353,9 @@ class Verifier:
 
     def _inputs(self) -> dict[str, npt.NDArray[Any]]:
         """Return the content of the tensors, in the shape that the kernel means."""
-        initial = {
-            tensor.name: f"{tensor.name}_initial" for tensor in self._data.tensors if tensor.role in RESTORED
-        }
-        inputs = (tensor for tensor in self._data.tensors if tensor.role != "output")
+        tensors = self._data.tensors
+        initial = {one.name: f"{one.name}_initial" for one in tensors if one.role in RESTORED}
+        inputs = (one for one in tensors if one.role != "output")
         return {one.name: self._data.download(one, initial.get(one.name)) for one in inputs}
 
     def _on_host(
