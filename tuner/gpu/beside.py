@@ -69,13 +69,10 @@ class OtherWork:
         sm_count = context.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
         length_ns = min(MOST_NS, max(LEAST_NS, 2 * estimate_ns))
         grid, block, shared_bytes = sm_count, 512, 0
-        if (
-            load is Load.HALF
-        ):  # each block takes most of an SM's shared memory, so that they lie on as many SMs
-            grid, block = max(1, sm_count // 2), 1024
-            shared_bytes = (
-                context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN) * 7 // 8
-            )
+        # Each of half as many blocks takes most of an SM's shared memory, so that no two lie on one SM.
+        if load is Load.HALF:
+            most = context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+            grid, block, shared_bytes = max(1, sm_count // 2), 1024, most * 7 // 8
         rounds = round(length_ns / ROUND_NS * 512 / block)
         arguments = [("int32", rounds), ("pointer", 0)]
         work = self._helpers.kernel("multiply_add", grid, block, arguments, shared_bytes)
