@@ -53,6 +53,14 @@ def tools() -> str:
     return table([["", *names], *([call, *map(_us, times.values())] for call, times in found.items())])
 
 
+def races() -> str:
+    """Return how often a kernel with a race was wrong: alone, and beside each kind of other work."""
+    rows = load("races")["rows"]
+    loads = list(rows[0]["wrong"])
+    head = ["", *(name.replace("_", " ") for name in loads)]
+    return table([head, *([row["race"], *(str(row["wrong"][name]) for name in loads)] for row in rows)])
+
+
 def race_cost(case: str) -> str:
     """Return what a race costs: seconds and rounds; ``different`` configurations, or the ``same`` several times."""
     rows = {"different": "eight configurations", "same": "one under eight names"}

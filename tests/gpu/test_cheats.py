@@ -82,7 +82,7 @@ def test_what_memory_holds_before_and_other_sizes_and_numbers_find_a_cheat(
 
 
 @pytest.mark.parametrize("race", [1, 2, 3])
-def test_a_race_that_a_kernel_alone_wins_is_lost_beside_other_work(race: int, tmp_path: Path) -> None:
+def test_a_race_is_lost_beside_other_work(race: int, tmp_path: Path) -> None:
     found = statuses(tmp_path, "races.toml", f"RACE=0,{race}")
     assert found[0] == ("ok", "") and found[race][0] not in ("ok", "slow")
     assert race != 3 or "(alone it is right: a race)" in found[race][1]

@@ -62,6 +62,8 @@ def test_integers_above_2_to_the_53_are_exact(
         (FLOATS, "x + 1", "y[i] = x[i] ? x[i] + 1.0f : 0.0f;", "zeros"),
         (FLOATS, "def f(x): return np.full(x.shape, x.max())",
          "float m = 0; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;", "negative numbers"),
+        (FLOATS, "max(x) + zeros(n)", "float m = -1000; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;",
+         "numbers far below zero"),
     ],
 )  # fmt: skip
 def test_what_is_right_for_the_usual_inputs_alone_is_wrong(

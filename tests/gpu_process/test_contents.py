@@ -73,6 +73,7 @@ FLOATS = [
     "zeros",
     "negative numbers",
     "a few numbers among zeros",
+    "numbers far below zero",
     "numbers drawn after compiling",
 ]
 

@@ -25,9 +25,10 @@ from tuner.kernel.edge_sizes import (
     tile_edge_problems,
     tile_product_problems,
     whole_problems,
+    with_other_scalars,
 )
 from tuner.kernel.load import load_kernel, read_kernel
-from tuner.kernel.plan import invalid_reason
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 
@@ -266,3 +267,46 @@ def test_a_slow_reference_gets_no_size_with_more_elements() -> None:
     most = 2 * 3 * 512 * 512
     assert all(m * k + k * n + m * n <= most for m, n, k in (case.sizes.values() for case in cases))
     assert not fits(product(1024, 1024, 1024), tile) and fits(product(4095, 7, 9), tile)
+
+
+@pytest.mark.parametrize(
+    ("scalars", "reference", "others"),
+    [
+        ("a = 2.0, b = -8.0", "numpy = 'a * x + b'", {"a": 1.5, "b": -5.0}),
+        ("a = 2.0, zero = 0.0", "numpy = 'a * x + zero'", {"a": 1.5}),
+        ("a = 2.0, inverse = 0.5", "numpy = 'a * x'", {}),
+        ("a = 2.0", "python = 'of.py:scaled'", {"a": 1.5}),
+        ("a = 2.0", "python = 'of.py:doubled'", {}),
+    ],
+)
+def test_scalars_are_others_where_the_reference_takes_all_of_them(
+    scalars: str, reference: str, others: dict[str, float], tmp_path: Path
+) -> None:
+    (tmp_path / "of.py").write_text("def scaled(x, *, a): return a * x\ndef doubled(x): return 2 * x\n")
+    (tmp_path / "k.cu").write_text("// nothing is compiled\n")
+    named = [one.split(" = ") for one in scalars.split(", ")]
+    (tmp_path / "k.toml").write_text(
+        "\n".join(
+            [
+                "kernel = { name = 'k' }",
+                "problem = { sizes = { n = 64 }, dtypes = { input = 'float32' } }",
+                "tensors.x = { shape = ['n'], dtype = 'input' }",
+                "tensors.y = { shape = ['n'], dtype = 'input', role = 'output' }",
+                *(f"scalars.{name} = {{ dtype = 'float32', value = '{value}' }}" for name, value in named),
+                f"reference = {{ {reference} }}",
+                "[[variants.plain.launches]]",
+                "template = 'k.cu'",
+                "entry = 'k'",
+                f"arguments = ['x', 'y', {', '.join(repr(name) for name, _ in named)}]",
+                "grid = [1]",
+                "block = [64]",
+            ]
+        )
+    )
+    kernel = read_kernel(tmp_path / "k.toml")
+    problem = with_other_scalars(kernel, kernel.problem(), HOPPER)
+    assert problem.scalars == others
+    plan = make_plan(kernel, problem, HOPPER, Configuration.of("plain", {}))
+    passed = [value for kind, _, value in plan.launches[0].arguments if kind == "scalar"]
+    assert passed == [others.get(name, float(value)) for name, value in named]
+    assert all(f"{name}={value}" in str(problem) for name, value in others.items())

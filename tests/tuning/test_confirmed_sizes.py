@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from tests.faults.stub_device import good
 from tests.tuning.finishes import PROBLEM, Track, finish, finish_and_rejected, trial
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
+from tuner.kernel.load import load_kernel
 from tuner.tuning import confirmation
 from tuner.tuning.race import FinalRace
 
@@ -30,6 +32,22 @@ def test_a_size_at_which_a_winner_is_wrong_is_the_last() -> None:
         device, PROBLEM, trial(0, 1000.0).configuration, 1e6, None, lambda what: None
     )
     assert len(seen) == 3 and f"n={seen[-1]}" in wrong.reason
+
+
+def test_every_second_size_has_other_scalars() -> None:
+    device, kernel, seen = Track(), load_kernel("saxpy"), list[Mapping[str, float]]()
+
+    def edge_case(problem: Problem, configuration: Configuration) -> Measurement:
+        seen.append(problem.scalars)
+        return good(1.0)
+
+    device.edge_case = edge_case
+    device.fits = lambda problem, configuration: True  # type: ignore[method-assign]
+    problem = kernel.problem({"n": 1000})
+    winner = Configuration.of("vectorized", {"number": 0, "time": 1e6})
+    found = confirmation.confirm(device, problem, winner, 1e6, None, lambda what: None, kernel=kernel)
+    assert len(found.edge_cases) == len(seen) == VERIFIED_PROBLEMS
+    assert all(map(bool, seen[::2])) and not any(map(bool, seen[1::2]))
 
 
 @pytest.mark.parametrize(("n", "sizes"), [(2**24, [2**24]), (2**24 + 1, [])])

@@ -94,15 +94,18 @@ class Problem:
     sizes: Mapping[str, int]
     dtypes: Mapping[str, str]
     options: Mapping[str, Value] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    """Numbers by value that differ from those of the kernel's file."""
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that ``msgspec.convert`` reads back."""
-        return {
+        plain: dict[str, Any] = {
             "kernel": self.kernel,
             "sizes": dict(self.sizes),
             "dtypes": dict(self.dtypes),
             "options": dict(self.options),
         }
+        return {**plain, "scalars": dict(self.scalars)} if self.scalars else plain
 
     @cached_property
     def key(self) -> str:
@@ -125,7 +128,7 @@ class Problem:
         return " ".join(f"{name}={value}" for name, value in self.sizes.items()) or "its only size"
 
     def __str__(self) -> str:
-        words = [f"{name}={value_text(value)}" for name, value in self.options.items()]
+        words = [f"{name}={value_text(value)}" for name, value in {**self.options, **self.scalars}.items()]
         return " ".join(filter(None, [self.kernel, self.sizes_text * bool(self.sizes), self.dtype, *words]))
 
 

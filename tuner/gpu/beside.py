@@ -1,17 +1,8 @@
 """Other work on the GPU beside a kernel that is verified.
 
 Alone on an idle GPU a kernel runs like clockwork: its warps take the same turns each time, and its blocks begin in
-order. So a race can be won in every run, until the kernel shares the GPU. Four kernels with a race were run 200 times
-on an H100: alone, beside arithmetic on every SM, and with most of half of the SMs taken. Wrong were:
-
-========================================================  =====  =========  ====
-\\                                                         alone  every SM  half
-========================================================  =====  =========  ====
-a warp reads the others' sums without a barrier               1        200   200
-a tile is overwritten without a second barrier               63        189   154
-a block takes what another is meant to have written           0         24   200
-the last block reads the others' sums without a fence         0          0     0
-========================================================  =====  =========  ====
+order. So a race can be won in every run, until the kernel shares the GPU: see docs/measuring.md, and
+``scripts/measuring/races.py``.
 """
 
 from __future__ import annotations

@@ -34,6 +34,9 @@ which no bound of random errors allows."""
 EXPONENTS = {"float16": 3.0, "float8_e4m3fn": 3.0}
 """Large numbers are up to two to this power, and small ones down to its inverse."""
 OTHER_EXPONENTS = 5.0
+FARTHEST = {"float16": 2.0**10, "float8_e4m3fn": 2.0**8}
+OTHER_FARTHEST = 2.0**17
+"""Below zero; the others are up to eight times as near."""
 ENDS = 0.1
 """Share of the integers of the whole range that are its first or last."""
 CONTENTS_S = 30.0
@@ -67,6 +70,8 @@ class Content(StrEnum):
     """The usual ones, by a seed of that moment."""
     SYMMETRIC = "integers of the whole range but the lowest"
     """In place of the whole range: the lowest has no absolute value in its dtype."""
+    FAR = "numbers far below zero"
+    """A maximum that begins at -1000 is above them all, and exponentials vanish unless the largest is taken off."""
 
 
 WIDE = (Content.WHOLE, Content.SYMMETRIC, Content.HALF)
@@ -154,6 +159,8 @@ def _floats(tensor: Buffer, rng: np.random.Generator, content: Content, number: 
     if content is Content.LARGE:
         most = EXPONENTS.get(tensor.dtype, OTHER_EXPONENTS)
         return rng.choice((-1.0, 1.0), count) * 2.0 ** rng.uniform(-most, most, count)
+    if content is Content.FAR:
+        return rng.uniform(-1.0, -0.125, count) * FARTHEST.get(tensor.dtype, OTHER_FARTHEST)
     usual = rng.standard_normal(count) if tensor.init == "normal" else rng.random(count)
     if tensor.between is not None:
         low, high = tensor.between
@@ -313,9 +320,10 @@ def further_contents(
     inputs = [tensor for tensor in tensors if tensor.role != "output"]
     whole = [tensor for tensor in inputs if is_random(tensor) and is_integer(tensor)]
     floats = any(is_random(tensor) and not is_integer(tensor) for tensor in inputs)
+    free = any(is_random(tensor) and not is_integer(tensor) and tensor.between is None for tensor in inputs)
     signed = floats or any(DTYPES[tensor.dtype].limits[0] for tensor in whole)
     vary = integers and bool(whole)
-    for turn, content in enumerate(Content):
+    for turn, content in sorted(enumerate(Content), key=lambda one: one[1] is Content.LATER):
         if content not in only:
             continue
         if content is Content.WHOLE:
@@ -324,6 +332,8 @@ def further_contents(
             attempts = [(content, content)] if later else []
         elif content in (Content.USUAL, *WIDE) or (content is Content.NEGATIVE and not signed):
             attempts = []
+        elif content is Content.FAR:
+            attempts = [(content, Content.USUAL)] if free else []
         else:
             attempts = [(content, content)] if vary or not whole else []
             attempts += [(content, Content.USUAL)] if floats and whole else []

@@ -14,7 +14,8 @@ from itertools import chain, combinations, cycle, islice, permutations, product
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import WIDE
-from tuner.kernel.plan import tensors_of
+from tuner.kernel.plan import scalars_of, tensors_of
+from tuner.kernel.reference import UNIT_ROUNDOFF, numpy_of
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.expressions import Tree
 
@@ -37,6 +38,8 @@ VARIED_ELEMENTS = 1 << 10
 """Of all inputs: a problem with so many tells contents of the inputs apart, and is soon computed."""
 MAX_VARIED_ELEMENTS = 1 << 24
 """What NumPy computes on the host in a second or so, if it need not multiply matrices."""
+SCALAR_FACTORS = (0.75, 0.625, 0.875)
+"""Of other scalars in turn."""
 FEW_ELEMENTS = 1 << 16
 """Of all tensors: no reference takes long for so many."""
 MAX_LENGTHS = 8
@@ -158,6 +161,29 @@ def _said(
         collect(expression.tree)
     presets = [kernel.problem(preset=name).sizes for name in kernel.presets]
     return found | divisors, sorted((n for n in divisors if n > 1), reverse=True), presets
+
+
+def with_other_scalars(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Problem:
+    """Return a problem with other floating-point scalars: who calls a winner may pass others than the file has.
+
+    They are somewhat smaller, so that a share or a probability stays one; zero stays zero. It is the same problem
+    where the reference does not take all of them: two may belong together, such as a scale and its inverse.
+    """
+    reference = kernel.reference
+    if reference.golden or reference.checked_against != "reference":
+        return problem
+    taken = {name for one in numpy_of(kernel, problem).values() for name in one.names}
+    taken |= reference.python.parameters() if reference.python is not None else set()
+    optional = {name for names in kernel.elements.values() for name in names}
+    others = dict[str, float]()
+    for name, (dtype, value) in scalars_of(kernel, problem, gpu).items():
+        if dtype not in UNIT_ROUNDOFF or value == 0 or math.isinf(float(value)):
+            continue
+        if name in taken:
+            others[name] = float(value) * SCALAR_FACTORS[len(others) % len(SCALAR_FACTORS)]
+        elif name not in optional:
+            return problem
+    return replace(problem, scalars=others)
 
 
 def varied_problem(kernel: KernelSpec, problems: Iterable[Problem], gpu: Gpu) -> Problem | None:

@@ -12,6 +12,7 @@ from tuner.kernel.given import require_fitting
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, first_unmet
 from tuner.runtime.entries import ScratchEntry
+from tuner.runtime.expressions import Expression
 from tuner.runtime.launches import Buffer, Launch, Plan
 from tuner.runtime.plans import PlanMaker
 
@@ -81,7 +82,10 @@ def _maker(
     return PlanMaker(
         {**kernel.environment(problem, gpu), **parameters},
         kernel.tensors.values(),
-        kernel.scalars.values(),
+        [
+            replace(scalar, value=Expression(problem.scalars[name])) if name in problem.scalars else scalar
+            for name, scalar in kernel.scalars.items()
+        ],
         scratch,
         dtypes=problem.dtypes,
         problem=problem,

@@ -22,6 +22,7 @@ from tuner.kernel.edge_sizes import (
     halved,
     no_larger,
     varied_problem,
+    with_other_scalars,
 )
 from tuner.kernel.spec import KernelSpec
 
@@ -127,8 +128,11 @@ def confirm(
             edge_cases = checked.verify(problem, kernel) if any_size else []
         verified = edge_cases
         small = math.prod(problem.sizes.values()) <= MAX_VARIED_ELEMENTS
-        if not edge_cases and (small or not any_size):
-            verified = checked.verify_at(problem, contents=True)  # no other size suits it
+        if not edge_cases and (small or not any_size):  # no other size suits it
+            passed = with_other_scalars(kernel, problem, device.gpu) if kernel is not None else problem
+            verified = checked.verify_at(passed, contents=True)
+            if passed != problem and not verified:
+                verified = checked.verify_at(problem, contents=True)
         failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
         varied = next((one for _, one in verified if one.contents), None)
         if not failed:
@@ -182,8 +186,8 @@ class _EdgeCases:
     def verify(self, problem: Problem, kernel: KernelSpec | None) -> SizesChecked:
         """Return what the output was worth at sizes around its tile and beside those of a problem.
 
-        A size at which nothing says what is right makes room for the next. At one of them inputs have further contents.
-        The first at which it is wrong is the last.
+        Every second one has other scalars. A size at which nothing says what is right makes room for the next. At one
+        of them inputs have further contents. The first at which it is wrong is the last.
         """
         near = problem
         fits: Fits = self._device.fits
@@ -191,6 +195,11 @@ class _EdgeCases:
             near = halved(problem, SLOW_CASE_S / self._device.host_s)
             fits = no_larger(near, kernel, self._device.gpu, fits) if kernel is not None else fits
         cases = edge_case_problems(near, self._winner, fits, kernel)
+        if kernel is not None and kernel.scalars:
+            cases = (
+                with_other_scalars(kernel, case, self._device.gpu) if turn % 2 else case
+                for turn, case in enumerate(cases, 1)
+            )
         usual = list(islice(cases, VERIFIED_PROBLEMS))
         if kernel is not None:
             for case in usual:

@@ -1,4 +1,4 @@
-// 1 to 3 have a race that a kernel which has the GPU for itself wins nearly always:
+// 1 to 3 have a race, which 1 and 3 nearly always win as long as they have the GPU for themselves:
 //
 //   1  the first warp reads the others' sums without a barrier, after some work of its own
 //   2  rows of a tile are overwritten without a barrier behind what reads them
