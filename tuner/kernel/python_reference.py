@@ -29,8 +29,15 @@ from tuner.expressions.array import Array, ArrayExpression
 from tuner.expressions.magnitudes import ANYTHING, UNIT
 from tuner.kernel.functions import PythonFunction, arguments_for, first_line, load_function, location
 from tuner.kernel.golden import from_files, require_same
-from tuner.kernel.reference import OVERFLOW, UNIT_ROUNDOFF, Expected, SettledReference, as_output, word_of
-from tuner.kernel.terms import rounded, terms_of, with_neighbours, with_room
+from tuner.kernel.reference import (
+    OVERFLOW,
+    UNIT_ROUNDOFF,
+    Expected,
+    SettledReference,
+    as_output,
+    word_of,
+)
+from tuner.kernel.terms import rounded, spread_of, terms_of, with_neighbours, with_room
 from tuner.runtime.dtypes import DTYPES
 from tuner.runtime.launches import OUTPUTS, Buffer
 
@@ -114,21 +121,28 @@ def run_function(
                 break
         floats = [name for name in first if of[name].dtype in UNIT_ROUNDOFF]
         missing = [name for name in floats if first[name][1] is None]
-        integers = [name for name in first if further and name not in floats and first[name][1] is None]
+        inexact = any(of[name].dtype in UNIT_ROUNDOFF for name in exact)
+        integers = [name for name in first if inexact and name not in floats and first[name][1] is None]
+        spread = {}
+        if integers and probes and not further:
+            values = {name: first[name][0] for name in integers}
+            spread = spread_of(
+                lambda given: {n: call(given)[n][0] for n in values}, exact, of, values, probes
+            )
         call_s += DRAWING_S * sum(map(np.size, exact.values()))
         if not probes and call_s * PROBES <= PROBING_S:
             probes = PROBES
-        probes = 1 if integers else min(probes, 1 if further else PROBES) if missing else 0
+        tied = further and bool(integers)
+        probes = 1 if tied else min(probes, 1 if further else PROBES) if missing else 0
         squares, random = {name: np.zeros(first[name][0].shape) for name in missing}, np.random.default_rng(0)
         for _ in range(probes):
-            off = {
-                name: rounded(one, of[name].dtype, random, tied=bool(integers)) for name, one in exact.items()
-            }
-            probed = call(off)
+            probed = call(
+                {name: rounded(one, of[name].dtype, random, tied=tied) for name, one in exact.items()}
+            )
             for name in missing:
                 with np.errstate(all="ignore"):
                     squares[name] += np.abs((probed[name][0] - first[name][0]) / UNIT) ** 2
-            for name in integers:
+            for name in integers if tied else ():
                 if not np.array_equal(first[name][0], probed[name][0]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
         told = dict(terms or {})
@@ -152,6 +166,9 @@ def run_function(
             if name in missing:
                 more = 1 if not probes else 0 if further or probes >= PROBES else PROBES
         output = as_output(name, of[name].dtype, value, magnitude, "the Python reference", wraps=not further)
+        if name in integers:
+            more = PROBES if not further and name not in spread else 0
+            output = replace(output, magnitude=spread.get(name, output.magnitude))
         expected[name] = replace(output, probes=more, terms=told.get(name, 1))
     return expected
 

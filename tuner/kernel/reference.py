@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,8 @@ class Expected:
     value: npt.NDArray[Any]
     """In the dtype that has all of its numbers: float64, complex128, and of integers int64 or uint64."""
     magnitude: Array
-    """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`."""
+    """What rounding errors are proportional to: see :func:`tuner.kernel.reference.tolerance`. Of integers, how far a
+    rounding error may move them."""
     probes: int = 0
     """With which more is known of magnitudes and terms, should an output look wrong with these: none where nothing is.
     What is right with these is right."""
@@ -83,7 +84,8 @@ class SettledReference(Record, frozen=True):
     def tolerance_of(self, dtype: str, expected: Expected | None = None) -> Tolerance:
         """Return how far an output of a dtype may be off from what is expected; errors as of :func:`tolerance`."""
         terms = self.reduction or (expected.terms if expected else 1)
-        return tolerance(terms, self.sums_in(dtype), dtype, self.tolerance, self.operand_rounding)
+        allowed = tolerance(terms, self.sums_in(dtype), dtype, self.tolerance, self.operand_rounding)
+        return replace(allowed, coefficient=1.0) if expected and dtype not in UNIT_ROUNDOFF else allowed
 
 
 def numpy_of(kernel: KernelSpec, problem: Problem) -> dict[str, ArrayExpression]:

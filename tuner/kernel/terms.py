@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tuner.core.errors import KernelError
 from tuner.expressions.magnitudes import UNIT
-from tuner.kernel.reference import SMALLEST, UNIT_ROUNDOFF
+from tuner.kernel.reference import MOST_UNKNOWN, SMALLEST, UNIT_ROUNDOFF
 from tuner.runtime.launches import Buffer
 
 CHANGED, FEWER = 64, 4
@@ -24,6 +25,9 @@ NEARLY_ALL = 0.9
 """Changed elements of an output from which on their share tells little of how many inputs each depends on."""
 SEEN = 8
 """Changed elements of an output that tell it to a third or so."""
+ROUNDINGS = 8
+"""By so many rounding errors inputs are off for an output of integers: a quotient in float32 that a kernel computes as
+a product with the inverse is two off, and each of eight probes then moves it across its rounding point with 0.4."""
 ROOM = 4.0
 """Times the response to a single probe, or the root mean square of those of all elements where that is more."""
 
@@ -90,7 +94,9 @@ def _off(exact: Mapping[str, Any], count: int, random: np.random.Generator) -> d
     return inputs
 
 
-def rounded(array: Any, dtype: str, random: np.random.Generator, *, tied: bool) -> Any:
+def rounded(
+    array: Any, dtype: str, random: np.random.Generator, *, tied: bool = False, error: float = UNIT
+) -> Any:
     """Return an input with an error of about one rounding in float32 in each element; integers have none.
 
     Args:
@@ -98,18 +104,55 @@ def rounded(array: Any, dtype: str, random: np.random.Generator, *, tied: bool) 
         dtype: its own.
         random: draws the errors.
         tied: whether equal zeros become different, too: the place of the largest of equal ones is open.
+        error: another relative error.
     """
     if dtype not in UNIT_ROUNDOFF:
         return array
     if array.dtype.kind == "c":
-        real, imag = (rounded(part, "float32", random, tied=tied) for part in (array.real, array.imag))
+        parts = array.real, array.imag
+        real, imag = (rounded(part, "float32", random, tied=tied, error=error) for part in parts)
         given = real + 1j * imag
     else:
-        given = array * (1.0 + UNIT * random.standard_normal(array.shape))
+        given = array * (1.0 + error * random.standard_normal(array.shape))
         if tied:
             given += SMALLEST["float32"] * random.standard_normal(array.shape)
     given.flags.writeable = False
     return given
+
+
+def spread_of(
+    call: Callable[[Mapping[str, Any]], Mapping[str, npt.NDArray[Any]]],
+    exact: Mapping[str, Any],
+    of: Mapping[str, Buffer],
+    first: Mapping[str, npt.NDArray[Any]],
+    probes: int,
+) -> dict[str, npt.NDArray[Any]]:
+    """Return how far each integer moves where inputs are some rounding errors off: by so much a kernel's may differ.
+
+    Args:
+        call: and the following: as for :func:`terms_of`.
+        exact: the inputs.
+        of: tensors by name.
+        first: the outputs of these inputs, all of integers.
+        probes: calls.
+
+    Raises:
+        KernelError: most of an output's integers move.
+    """
+    spread, random = {name: np.zeros(value.shape) for name, value in first.items()}, np.random.default_rng(2)
+    errors = {name: ROUNDINGS * min(UNIT, UNIT_ROUNDOFF.get(of[name].dtype, UNIT)) for name in exact}
+    for _ in range(probes):
+        probed = call(
+            {name: rounded(one, of[name].dtype, random, error=errors[name]) for name, one in exact.items()}
+        )
+        for name, value in first.items():
+            np.maximum(
+                spread[name], np.abs(np.subtract(probed[name], value, dtype=np.float64)), out=spread[name]
+            )
+    for name, moved in spread.items():
+        if np.count_nonzero(moved) > MOST_UNKNOWN * moved.size:
+            raise KernelError(f"rounding alone decides most elements of {name}", "have other inputs")
+    return spread
 
 
 def with_room(square: Any) -> Any:

@@ -130,6 +130,18 @@ def test_what_is_right_is_not_suspected_and_what_has_no_answer_is_left_out(
     assert tuple(answer.left_out) == left_out
 
 
+@pytest.mark.parametrize(("body", "right"), [("rintf", True), ("truncf", False)])
+def test_integers_may_differ_where_a_rounding_error_of_the_inputs_moves_them(
+    child: CpuChild, tmp_path: Path, body: str, right: bool
+) -> None:
+    """A few of these products in float32 lie on the other side of a half."""
+    function = "def f(x): return np.rint(x * 2e5)"
+    tensors = {**FLOATS, "y": INTEGERS["y"]}
+    answer = cpu_run(child, written(tmp_path, tensors, function, f"y[i] = (int){body}(x[i] * 2e5f);"))
+    assert not answer.undecided
+    assert bool(answer.fault) is not right
+
+
 @pytest.mark.parametrize(
     ("seconds", "returned", "body", "calls"),
     [

@@ -227,6 +227,8 @@ def difference(
             beyond = np.abs(got) >= SATURATED.get(tensor.dtype, np.inf)
             same_sign = np.signbit(got.real) == np.signbit(expected.value.real)
             right |= beyond & same_sign & (large >= OVERFLOW.get(tensor.dtype, np.inf))
+    elif expected.magnitude.any():
+        right |= np.abs(np.subtract(got, expected.value, dtype=np.float64)) <= expected.magnitude
     if right.all():
         return None
     index = tuple(int(i) for i in np.argwhere(~right)[0])
