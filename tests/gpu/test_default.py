@@ -24,7 +24,7 @@ def test_another_order_of_summing_up_is_right_and_another_sum_is_not(
     assert answer is not None
     assert answer.status is (Status.WRONG_RESULT if missing else Status.OK), answer.error
     if not missing:
-        assert len(answer.contents) == 5 and not any(answer.contents.values())
+        assert len(answer.contents) > 4 and not any(answer.contents.values())
 
 
 @pytest.mark.parametrize(
