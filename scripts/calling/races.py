@@ -49,17 +49,23 @@ LOADS = ("tuner", "tuner again", "tuner once more")
 
 
 class StreamGraph(Graph):
-    """What is called in the context's stream, captured as a program captures it."""
+    """What is called in the context's stream, captured as a program captures it: from what is appended first on."""
 
     def __init__(self, context: Context) -> None:
-        self._context, self._stream = context, context.stream
+        self._context = context
         self._graph: Any = None
         self._executable: Any = None
         self._events: list[Any] = []
-        self._capturing = True
-        check(
-            cu.cuStreamBeginCapture(self._stream, cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
-        )
+        self._capturing = False
+
+    @property
+    def _stream(self) -> Any:
+        """The stream, which is captured now."""
+        if not self._capturing and self._graph is None:
+            mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+            check(cu.cuStreamBeginCapture(self._context.stream, mode))
+            self._capturing = True
+        return self._context.stream
 
     def append(self, add: Any, *arguments: Any) -> Any:
         """Refuse: nodes cannot be added to what is captured."""
@@ -93,7 +99,7 @@ class StreamGraph(Graph):
         """Free what the driver holds; harmless after a fault."""
         if self._capturing:
             self._capturing = False
-            _, self._graph = cu.cuStreamEndCapture(self._stream)
+            _, self._graph = cu.cuStreamEndCapture(self._context.stream)
         for event in self._events:
             cu.cuEventDestroy(event)
         if self._executable is not None:
@@ -106,7 +112,7 @@ class StreamGraph(Graph):
         """End the capture: the stream is free for other work."""
         if self._capturing:
             self._capturing = False
-            self._graph = check(cu.cuStreamEndCapture(self._stream))
+            self._graph = check(cu.cuStreamEndCapture(self._context.stream))
 
 
 @dataclass(frozen=True)
