@@ -11,7 +11,7 @@ import pytest
 
 from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError
-from tuner.expressions.array_magnitudes import BeyondIntegersError
+from tuner.expressions.array_evaluation import BeyondIntegersError
 from tuner.kernel.contents import Content, Tried, drawn, encoded, from_bits, further_contents, not_varied
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of

@@ -10,7 +10,7 @@ import pytest
 from tests.kernel_files import settled
 from tuner.core.errors import TunerError
 from tuner.expressions.array import ArrayExpression
-from tuner.expressions.array_magnitudes import BeyondIntegersError
+from tuner.expressions.array_evaluation import BeyondIntegersError
 from tuner.kernel.python_reference import expected_on_host
 from tuner.kernel.reference import OVERFLOW, SettledReference
 from tuner.runtime.launch_limits import rounded
