@@ -18,7 +18,14 @@ from tuner.core.errors import DeviceError, KernelError, NotRecordedError, Record
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Value, Verification
 from tuner.devices.base import Device, Incumbent, RaceRequest, no_incumbent, say_nothing
 from tuner.devices.submissions import measured, trial_of
-from tuner.formats.recording import RecordedProblem, Recording, Row, find_recording, read_recording
+from tuner.formats.recording import (
+    RecordedProblem,
+    Recording,
+    Row,
+    find_recording,
+    read_recording,
+    short_implementation,
+)
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.options import options_of
@@ -89,7 +96,7 @@ class ReplayDevice(Device):
                 f"{self.name} is a recording of {self.recording.kernel}, not of {kernel.name}"
             )
         recorded, parts = self.recording.computation, KernelIdentity(kernel).parts
-        if recorded and (differing := [name for name, part in parts.items() if recorded.get(name) != part]):
+        if differing := [name for name, part in parts.items() if recorded.get(name) != part]:
             example = paths.example(kernel.name)
             of = "another file of that name"
             if example.is_file() and KernelIdentity(read_kernel(example)).parts == recorded:
@@ -205,7 +212,7 @@ class ReplayDevice(Device):
         self._trials.append(trial)
 
     def _is_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> bool:
-        return self.recording.row_digest(self._identity, variant, sources) == row.source
+        return short_implementation(self._identity.implementation(variant, sources)) == row.source
 
     def _recorded_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> Measurement:
         """Return what was recorded of sources, or that others were recorded."""
