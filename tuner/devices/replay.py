@@ -96,7 +96,7 @@ class ReplayDevice(Device):
                 f"{self.name} is a recording of {self.recording.kernel}, not of {kernel.name}"
             )
         recorded, parts = self.recording.computation, KernelIdentity(kernel).parts
-        if differing := [name for name, part in parts.items() if recorded.get(name) != part]:
+        if recorded and (differing := [name for name, part in parts.items() if recorded.get(name) != part]):
             example = paths.example(kernel.name)
             of = "another file of that name"
             if example.is_file() and KernelIdentity(read_kernel(example)).parts == recorded:
