@@ -96,9 +96,6 @@ class ElementExpression:
                 f"an element expression has at most {MAX_OPERATIONS}",
             )
 
-    def __repr__(self) -> str:
-        return f"ElementExpression({self.text!r})"
-
 
 @functools.lru_cache(maxsize=1024)
 def parse_element(text: str, of: tuple[str, ...] | None = None) -> ElementExpression:
