@@ -10,7 +10,7 @@ import pytest
 
 from tuner.core import paths
 from tuner.core.model import Status
-from tuner.formats.recording import Recording, read_recording, recorded_kernel, short_implementation
+from tuner.formats.recording import Recording, read_recording, recorded_kernel
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import load_kernel
 from tuner.kernel.render import render
@@ -53,7 +53,7 @@ def test_rows_belong_to_the_kernel_that_is_replayed(path: Path) -> None:
             row = recorded.rows[configuration]
             rendered = render(kernel, recorded.problem, recording.gpu, configuration)
             sources = [source for source, _ in rendered]
-            today = short_implementation(identity.implementation(configuration.variant, sources))
+            today = recording.row_digest(identity, configuration.variant, sources)
             assert today == row.source, (
                 f"{recorded.problem} {configuration} renders differently: record again"
             )

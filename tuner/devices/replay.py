@@ -18,14 +18,7 @@ from tuner.core.errors import DeviceError, KernelError, NotRecordedError, Record
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Value, Verification
 from tuner.devices.base import Device, Incumbent, RaceRequest, no_incumbent, say_nothing
 from tuner.devices.submissions import measured, trial_of
-from tuner.formats.recording import (
-    RecordedProblem,
-    Recording,
-    Row,
-    find_recording,
-    read_recording,
-    short_implementation,
-)
+from tuner.formats.recording import RecordedProblem, Recording, Row, find_recording, read_recording
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import read_kernel
 from tuner.kernel.options import options_of
@@ -212,7 +205,7 @@ class ReplayDevice(Device):
         self._trials.append(trial)
 
     def _is_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> bool:
-        return short_implementation(self._identity.implementation(variant, sources)) == row.source
+        return self.recording.row_digest(self._identity, variant, sources) == row.source
 
     def _recorded_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> Measurement:
         """Return what was recorded of sources, or that others were recorded."""

@@ -2,13 +2,13 @@
 
 A recording names the GPU, the problem and what was computed, and for each row how that was done: by the digests of
 :mod:`tuner.kernel.identity`, so that a changed comment does not orphan it and a changed kernel does. Times are whole
-nanoseconds.
+nanoseconds. Version 1 has no digest of what was computed, and of a row the digest of its rendered sources alone.
 """
 
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -19,14 +19,18 @@ from msgspec import Meta, Struct
 from tuner.core import paths
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.errors import RecordingError
-from tuner.core.model import Configuration, Gpu, Problem, Resources, Status
+from tuner.core.model import Configuration, Gpu, Problem, Resources, Status, digest
 from tuner.core.reading import read_beginning
 from tuner.formats.files import GZIP, pieces
+from tuner.kernel.identity import KernelIdentity
+from tuner.kernel.render import source_digest
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.runtime.launch_limits import MAX_SIZE
 
 FORMAT = "kernel-tune recording"
 VERSION = 2
+VERSIONS = (1, 2)
+"""Those that can be read."""
 COLUMNS = ("values", "status", "samples_ns", "resources", "error", "source")
 """Of a variant's rows, each a list."""
 MAX_BYTES = 64 << 20
@@ -48,7 +52,7 @@ class Row:
     resources: Resources | None
     error: str
     source: str
-    """Digest of the implementation, shortened."""
+    """Digest of the implementation, shortened; in version 1 of the rendered sources."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,19 @@ class Recording:
     conditions: Conditions = field(default_factory=Conditions)
     """How all of it was timed."""
     computation: Mapping[str, str] = field(default_factory=dict)
-    """The digest of each part of what was computed; empty for another tool's."""
+    """The digest of each part of what was computed; empty in version 1."""
+
+    def row_digest(self, identity: KernelIdentity, variant: str, sources: Sequence[str]) -> str:
+        """Return what :attr:`Row.source` has to be for a row to be of this kernel.
+
+        Args:
+            identity: of the kernel.
+            variant: the configuration's.
+            sources: what the configuration renders to.
+        """
+        if self.computation:
+            return short_implementation(identity.implementation(variant, sources))
+        return digest([source_digest(source) for source in sources])[:DIGEST_LENGTH]
 
 
 def short_implementation(implementation: str) -> str:
@@ -112,9 +128,8 @@ def read_recording(path: Path) -> Recording:
         raise RecordingError(f"{path}: not a recording: {error}", OTHERS) from None
     if head.format != FORMAT:
         raise RecordingError(f"{path}: not a recording of this tool", OTHERS)
-    if isinstance(head.version, int) and head.version != VERSION:
-        remedy = "update kernel-tune" if head.version > VERSION else "record it anew"
-        raise RecordingError(f"{path}: version {head.version}, this is {VERSION}", remedy)
+    if isinstance(head.version, int) and head.version not in VERSIONS:
+        raise RecordingError(f"{path}: version {head.version}, this is {VERSION}", "update kernel-tune")
     try:
         return _recording(path.name.removesuffix(".json.gz"), msgspec.json.decode(text, type=_File))
     except ValueError as error:
@@ -216,9 +231,10 @@ class _File(Struct, forbid_unknown_fields=True):
     recorded: str
     versions: dict[Text, str]
     problems: Annotated[list[_Recorded], Meta(min_length=1)]
-    computation: dict[Text, Text]
-    mode: Mode
-    regime: Regime
+    computation: dict[Text, Text] = {}
+    # The first recordings do not say how they were timed; they were all taken so.
+    mode: Mode = Mode.COLD
+    regime: Regime = Regime.RESTED
 
 
 def _recording(name: str, file: _File) -> Recording:
@@ -227,7 +243,7 @@ def _recording(name: str, file: _File) -> Recording:
     Raises:
         ValueError: a part of it does not fit another, or cannot be shown.
     """
-    if not file.computation:
+    if file.version > 1 and not file.computation:
         raise ValueError("computation is empty")
     for where in ("kernel", "gpu", "recorded", "versions", "computation"):
         _refuse_unprintable(msgspec.to_builtins(getattr(file, where)), where)
@@ -239,7 +255,7 @@ def _recording(name: str, file: _File) -> Recording:
         file.versions,
         tuple(_recorded(recorded, f"problems[{i}]") for i, recorded in enumerate(file.problems)),
         Conditions(file.mode, file.regime),
-        file.computation,
+        file.computation if file.version > 1 else {},
     )
 
 
