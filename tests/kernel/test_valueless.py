@@ -65,6 +65,13 @@ def test_constants_that_are_no_condition_or_number_are_refused_when_read(
         read_kernel(write(tmp_path, text))
 
 
+def test_an_axis_that_no_tensor_has_is_refused_when_read(tmp_path: Path) -> None:
+    text = GOOD.replace('numpy = "', 'numpy = "sum(x, axis=5) + ', 1)
+    assert text != GOOD
+    with pytest.raises(KernelError, match=r"scale.toml: reference: numpy .* names axis 5"):
+        read_kernel(write(tmp_path, text))
+
+
 def test_one_configuration_is_refused_like_all(tmp_path: Path) -> None:
     kernel = read_kernel(write(tmp_path, GOOD.replace("block_size <= n", "input > 3")))
     configuration = Configuration.of("plain", kernel.variants["plain"].defaults)

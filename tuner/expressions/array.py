@@ -62,6 +62,21 @@ class ArrayExpression:
         """The tensors, scalars, sizes and element expressions that it uses."""
 
     @property
+    def last_axis(self) -> int | None:
+        """The largest axis that it names, where no function or index adds dimensions; None otherwise."""
+        nodes = list(ast.walk(self._body))
+        if any(isinstance(node, ast.Subscript | ast.Tuple | ast.List) for node in nodes):
+            return None
+        axes = [
+            keyword.value.value
+            for node in nodes
+            if isinstance(node, ast.Call)
+            for keyword in node.keywords
+            if keyword.arg == "axis" and isinstance(keyword.value, ast.Constant)
+        ]
+        return max((axis for axis in axes if isinstance(axis, int)), default=None)
+
+    @property
     def canonical(self) -> str:
         """The text without what does not count: white space, and parentheses that change nothing.
 

@@ -7,6 +7,7 @@ Parts whose names are all known are calculated exactly, the others as ranges (:m
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -39,6 +40,17 @@ class Outlook:
         """
         with np.errstate(all="ignore"):
             return truth(self._evaluate(condition.tree, columns)).high > 0
+
+    def doubt(self, condition: Expression, columns: Mapping[str, Any]) -> float:
+        """Return how far apart the two sides of a comparison may be, on average; arguments as of :meth:`possible`.
+
+        Not a number where it is no comparison of numbers.
+        """
+        if not (isinstance(condition.tree, tuple) and condition.tree[0] in COMPARISONS):
+            return math.nan
+        with np.errstate(all="ignore"):
+            apart = self._evaluate(("-", *condition.tree[1:]), columns)
+            return float(np.mean(apart.high - apart.low))
 
     def _evaluate(self, tree: Tree, columns: Mapping[str, Any]) -> Range:
         names = _names(tree)

@@ -202,6 +202,16 @@ def _power(a: Range, b: Range) -> Range:
     return Range(found.low, found.high, a.offset ** min(int(np.min(b.low)), MAX_EXPONENT) if one_base else 1)
 
 
+def _log2(a: Range) -> Range:
+    return outward(np.log2(np.maximum(a.low, 0.0)), np.log2(np.maximum(a.high, 0.0)))
+
+
+def _bits(a: Range, b: Range) -> Range:
+    """Return a & b, a | b or a ^ b of numbers that are not negative: at most their sum."""
+    positive = (a.low >= 0) & (b.low >= 0)
+    return Range(np.where(positive, 0.0, -np.inf), np.where(positive, a.high + b.high, np.inf), 1)
+
+
 def truth(a: Range) -> Range:
     """Return a value as a truth value."""
     return Range(1.0 * ((a.low > 0) | (a.high < 0)), 1.0 * ((a.low != 0) | (a.high != 0)), 1)
@@ -249,6 +259,8 @@ FUNCTIONS: dict[str, Callable[..., Range]] = {
     "max": _max,
     "abs": _abs,
     "**": _power,
+    "log2": _log2,
+    **dict.fromkeys("&|^", _bits),
     "if": _chosen,
     "not": _not,
     "and": _and,

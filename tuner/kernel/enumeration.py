@@ -182,16 +182,18 @@ class _Enumeration:
             return new, False
         if len(new) == 1:
             return new, True
-        return [min(new, key=self._promise)], True
+        condition = self._pending[missing.index(new)][1]
+        return [min(new, key=lambda name: self._promise(name, condition))], True
 
-    def _promise(self, name: str) -> float:
-        """Return how many rows a parameter makes of one, by some of them."""
+    def _promise(self, name: str, condition: Expression) -> tuple[float, float]:
+        """Return how many rows a parameter makes of one, by some of them, and how open it leaves a condition."""
         product, count = self._product([name]), len(self._choices[name])
         rows = np.linspace(0, self._rows - 1, min(self._rows, TRIED), dtype=np.int64)
         values = np.linspace(0, count - 1, min(count, TRIED), dtype=np.int64)
         numbers = np.add.outer(rows * count, values).ravel()
         kept, _ = self._meeting(product, numbers, self._tests([name], partly=True))
-        return len(kept) / len(numbers) * count
+        left = self._outlook.doubt(condition, self._named(product, kept, condition, {})) if len(kept) else 0.0
+        return len(kept) / len(numbers) * count, left
 
     def _product(self, new: Sequence[str]) -> _Product:
         return _Product(self._columns, self._rows, self._choices, new)

@@ -143,6 +143,9 @@ def _array(
             f"{key} = {text!r} uses the tensor {name} as a bound, an axis or a shape",
             "use sizes and whole numbers",
         )
+    dimensions = max(len(tensor.shape) for tensor in tensors.values())
+    if (axis := array.last_axis) is not None and axis >= dimensions:
+        table.fail(f"{key} = {text!r} names axis {axis}", f"no tensor has more than {dimensions} dimensions")
     for name, compared in array.compared.items():
         _check_comparison(table, name, compared, names)
     return array
