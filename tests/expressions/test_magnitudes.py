@@ -72,10 +72,15 @@ def test_a_wrong_kernel_does_not_pass(right: str, wrong: str) -> None:
 
 def test_arithmetic_in_half_does_not_pass() -> None:
     values = inputs(10_000, 3, "float16")
-    for text in ("x + 0.5 * (20 - x)", "x * y + z", "x * x + y * y"):
+    x, y, z = (values[name].astype(np.float16) for name in "xyz")
+    in_half = {
+        "x + 0.5 * (20 - x)": x + 0.5 * (20 - x),
+        "x * y + z": x * y + z,
+        "x * x + y * y": x * x + y * y,
+    }
+    for text, result in in_half.items():
         expression = parse_element(text, OF)
-        names = {name: v.astype(np.float16) for name, v in values.items()}
-        computed = ArrayExpression(text).compute(names).astype(np.float64)
+        computed = result.astype(np.float64)
         value, magnitude = ArrayExpression(text).evaluate(values)
         assert worst_ratio(computed, value, magnitude, expression.operations, "float32") > 1.0
         rounded = value.astype(np.float16).astype(np.float64)
@@ -148,13 +153,13 @@ def test_rows_are_computed_in_blocks_where_each_stands_alone(
     names = {name: numbers.standard_normal(shape) for name, shape in ROWS.items()}
     whole, looked = ArrayExpression(text).evaluate(names), list[int]()
     monkeypatch.setattr(row_blocks, "BLOCK_ELEMENTS", 20)
-    evaluate = ArrayExpression._evaluate
+    evaluate = ArrayExpression._sized
 
     def counted(self: Any, some: Any, **limits: Any) -> Any:
         looked.append(len(some["x"]))
         return evaluate(self, some, **limits)
 
-    monkeypatch.setattr(ArrayExpression, "_evaluate", counted)
+    monkeypatch.setattr(ArrayExpression, "_sized", counted)
     value, magnitude = ArrayExpression(text).evaluate(names)
     assert (max(looked) < 37) is apart
     assert np.array_equal(value, whole[0]) and np.array_equal(magnitude, whole[1])

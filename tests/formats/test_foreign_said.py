@@ -316,10 +316,10 @@ def test_a_gzip_file_of_many_members_is_refused(tmp_path: Path) -> None:
         read_results(tmp_path / "a.json.gz")
 
 
-@pytest.mark.parametrize(("pack", "name"), [(bz2.compress, "bzip2"), (lzma.compress, "xz")])
-def test_what_another_program_has_packed_is_said(
-    tmp_path: Path, pack: Callable[[bytes], bytes], name: str
+@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress])
+def test_what_another_program_has_packed_is_to_be_unpacked(
+    tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
     (tmp_path / "a.json").write_bytes(pack(json.dumps(cache()).encode()))
-    with pytest.raises(RecordingError, match=f"packed by {name}; unpack it first"):
+    with pytest.raises(RecordingError, match="unpack it first"):
         read_results(tmp_path / "a.json")

@@ -228,7 +228,7 @@ def test_an_array_that_does_not_fit_is_refused_in_one_line(
         ('"g.py:f"', "input", "no file g.py"),
         ('"folder.npy"', "input", "no file folder.npy"),
         ('"f.py:"', "input", "name a file and its function"),
-        ('"-inf"', "input", "init = '-inf' is text; write init = -inf"),
+        ('"-inf"', "input", "init = '-inf'; choose from: "),
         ("{ range = [1] }", "input", "range has 1 numbers; write init = { range = [first, step] }"),
         ("{ range = [1, 2], uniform = [0, 1] }", "input", "unknown key 'uniform'"),
     ],

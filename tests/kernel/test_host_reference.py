@@ -16,7 +16,7 @@ from tuner.expressions.array import ArrayExpression
 from tuner.kernel import python_reference
 from tuner.kernel.functions import PythonFunction, load_function
 from tuner.kernel.load import load_kernel
-from tuner.kernel.python_reference import PROBES, expected_on_host, run_function
+from tuner.kernel.python_reference import PROBES, Asked, expected_on_host, run_function
 from tuner.kernel.reference import Expected, SettledReference, tolerance
 from tuner.runtime.launches import Buffer
 
@@ -118,7 +118,7 @@ def test_terms_that_no_file_says_are_estimated(
     how = {"numpy": expressions} if said == "numpy" else {"python": PythonFunction(tmp_path / "f.py", "f")}
     reference = SettledReference("float32", **how)
     rough = expected_on_host(reference, tensors, inputs, {})["c"]
-    known = expected_on_host(reference, tensors, inputs, {}, probes=PROBES)["c"]
+    known = expected_on_host(reference, tensors, inputs, {}, asked=Asked(probes=PROBES))["c"]
     if said == "numpy":
         assert (rough.probes, rough.terms) == (1, 1)
     assert known.probes == 0 and least <= known.terms <= most
@@ -291,7 +291,7 @@ def test_a_function_that_counts_to_its_inputs_ends(tmp_path: Path, monkeypatch: 
     tensors = [Buffer("x", (3,), "int32", "input"), Buffer("y", (3,), "int32", "output")]
     reference = settled(python=PythonFunction(tmp_path / "own.py", "f"))
     with pytest.raises(TunerError, match="f has no result after 1 s"):
-        expected_on_host(reference, tensors, {"x": np.full(3, 2**31 - 1)}, {}, further=True)
+        expected_on_host(reference, tensors, {"x": np.full(3, 2**31 - 1)}, {}, asked=Asked(further=True))
 
 
 def test_functions_and_files_give_integers(run: Run, tmp_path: Path) -> None:

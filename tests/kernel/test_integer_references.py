@@ -10,8 +10,8 @@ import pytest
 from tests.kernel_files import settled
 from tuner.core.errors import TunerError
 from tuner.expressions.array import ArrayExpression
-from tuner.expressions.array_magnitudes import BeyondIntegersError
-from tuner.kernel.python_reference import expected_on_host
+from tuner.expressions.array_evaluation import BeyondIntegersError
+from tuner.kernel.python_reference import Asked, expected_on_host
 from tuner.kernel.reference import OVERFLOW, SettledReference
 from tuner.runtime.launch_limits import rounded
 from tuner.runtime.launches import Buffer
@@ -74,10 +74,12 @@ def test_a_kernel_that_saturates_is_asked_for_no_more_than_it_has_room_for() -> 
     tensors = [Buffer(name, (3,), "int32", "input") for name in "xy"] + [Buffer("z", (3,), "int32", "output")]
     inputs = {"x": np.array([2**15, -(2**15), 5]), "y": np.array([2**15, -(2**15), -7])}
     reference = settled(numpy={"z": clamped})
-    expected = expected_on_host(reference, tensors, inputs, {}, further=True)["z"]
+    expected = expected_on_host(reference, tensors, inputs, {}, asked=Asked(further=True))["z"]
     assert expected.value.tolist() == [2**16, -(2**16), -2]
     with pytest.raises(BeyondIntegersError, match=r"gets integers of 2.15e\+09 or more"):
-        expected_on_host(reference, tensors, {**inputs, "x": np.array([2**31 - 1, 0, 0])}, {}, further=True)
+        expected_on_host(
+            reference, tensors, {**inputs, "x": np.array([2**31 - 1, 0, 0])}, {}, asked=Asked(further=True)
+        )
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("float16", 65504.0), ("float32", 2.0**128 - 2.0**104)])
@@ -85,10 +87,14 @@ def test_what_overflows_on_the_way_is_no_further_content(dtype: str, most: float
     """The largest numbers of a dtype are sums that a kernel can have; a little more is infinite."""
     tensors = [Buffer("x", (3,), dtype, "input"), Buffer("y", (3,), dtype, "output")]
     reference = SettledReference(dtype, numpy={"y": "(x + x) / 4"})
-    expected = expected_on_host(reference, tensors, {"x": np.full(3, most / 2)}, {}, further=True)["y"]
+    expected = expected_on_host(
+        reference, tensors, {"x": np.full(3, most / 2)}, {}, asked=Asked(further=True)
+    )["y"]
     assert expected.value.tolist() == [most / 4] * 3
     with pytest.raises(TunerError, match=r"has numbers above \S+ on the way"):
-        expected_on_host(reference, tensors, {"x": np.full(3, 1.001 * most / 2)}, {}, further=True)
+        expected_on_host(
+            reference, tensors, {"x": np.full(3, 1.001 * most / 2)}, {}, asked=Asked(further=True)
+        )
 
 
 def test_an_infinity_that_an_input_has_does_not_overflow() -> None:
@@ -98,10 +104,14 @@ def test_an_infinity_that_an_input_has_does_not_overflow() -> None:
     ]
     reference = SettledReference("float32", numpy={"y": "(x + m) * 4"})
     mask = np.array([0.0, -np.inf, 0.0])
-    expected = expected_on_host(reference, tensors, {"x": np.ones(3), "m": mask}, {}, further=True)["y"]
+    expected = expected_on_host(
+        reference, tensors, {"x": np.ones(3), "m": mask}, {}, asked=Asked(further=True)
+    )["y"]
     assert expected.value.tolist() == [4.0, -np.inf, 4.0]
     with pytest.raises(TunerError, match=r"has numbers above \S+ on the way"):
-        expected_on_host(reference, tensors, {"x": np.full(3, 1e38), "m": mask}, {}, further=True)
+        expected_on_host(
+            reference, tensors, {"x": np.full(3, 1e38), "m": mask}, {}, asked=Asked(further=True)
+        )
 
 
 def test_a_mask_of_infinities_hides_no_error() -> None:

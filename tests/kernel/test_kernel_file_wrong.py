@@ -238,7 +238,7 @@ WRONG: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "init by a table": (
         '"input" }\ny',
         '"input", init = { value = 0.5 } }\ny',
-        ("'value'", "write init = 0.5"),
+        ("'value'", "uniform"),
     ),
     "argument of a bad dtype": ('dtype = "int64"', 'dtype = "int63"', ("int63", "did you mean int64")),
     "unknown name in the reference": ('"alpha * x"', '"alpha * z"', ("numpy", "'z'")),

@@ -9,7 +9,7 @@ import pytest
 
 from tuner.core.errors import ExpressionError, KernelError
 from tuner.expressions.array import ArrayExpression
-from tuner.expressions.array_magnitudes import BeyondIntegersError
+from tuner.expressions.array_evaluation import BeyondIntegersError
 from tuner.kernel.golden import disagreement
 from tuner.kernel.reference import (
     SMALLEST,
@@ -121,7 +121,7 @@ def test_choices_are_settled() -> None:
         ("max", "half", 6.0),
     ):
         settled = expression.settled({"op": op, "input": dtype})
-        assert settled.evaluate({"a": a})[0] == settled.compute({"a": a}) == value
+        assert settled.evaluate({"a": a})[0] == value
         assert not settled.compared
     with pytest.raises(ExpressionError, match="settle it first"):
         expression.evaluate({"a": a})

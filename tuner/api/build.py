@@ -20,8 +20,8 @@ from tuner.api.arrays import is_array, number, on_host
 from tuner.api.call import Call, require
 from tuner.api.description import Described, Reader
 from tuner.core.errors import UsageError, suggestion, typed
+from tuner.kernel.functions import imported_files
 from tuner.kernel.headers import named_file, read_source
-from tuner.kernel.imports import imported_files
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.types import CType, Parameter
 from tuner.kernel.toml.table import name_for

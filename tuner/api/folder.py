@@ -174,7 +174,7 @@ def _require_shapes(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
     for name, expression in numpy_of(kernel, problem).items():
         shape = names[name].shape
         try:
-            value = np.shape(expression.compute(names, MOST_ELEMENTS))
+            value = expression.evaluate(names, most=MOST_ELEMENTS)[0].shape
             fits = np.broadcast_shapes(value, shape) == shape
         except ExpressionError as error:
             if "broadcast" in error.problem:

@@ -34,7 +34,7 @@ from tuner.devices.requests import Requests, measurement_of, race, set_up
 from tuner.devices.started import Processes
 from tuner.devices.submissions import SourceKey, Submissions, source_key, trial_of
 from tuner.kernel.batching import choose_conditions
-from tuner.kernel.imports import libraries_built_with
+from tuner.kernel.functions import libraries_built_with
 from tuner.kernel.plan import invalid_reason
 from tuner.kernel.roofline import roof_of
 from tuner.kernel.spec import KernelSpec
@@ -122,7 +122,9 @@ class LocalDevice(Device):
         self._seed, self._truth, self.conditions = seed, truth, conditions
         self._requests = self._ahead = Requests(kernel, self.gpu, self._pool)
         if not self.processes.locked_in:
-            self._compilers = self.processes.compilers_for(libraries_built_with(kernel))
+            self._compilers = self.processes.compilers_for(
+                libraries_built_with(variant.call for variant in kernel.variants.values())
+            )
         for _ in range(self._compilers.jobs):  # one for each: reading gemm takes 0.4 s
             self._compilers.submit(self._requests.reading, ahead=True)
         for configuration in list(self._compiling):

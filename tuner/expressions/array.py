@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.errors import ExpressionError, suggestion
-from tuner.expressions import elementwise, magnitudes
+from tuner.expressions import elementwise
 from tuner.expressions.arithmetic import parse
-from tuner.expressions.array_evaluation import FUNCTIONS, MODES, Plain, Takes
-from tuner.expressions.array_magnitudes import FLOAT64_INTEGERS, INT64, BeyondIntegersError, WithMagnitudes
+from tuner.expressions.array_evaluation import FLOAT64_INTEGERS, INT64, BeyondIntegersError, Evaluation
+from tuner.expressions.array_functions import FUNCTIONS, MODES, Takes
+from tuner.expressions.magnitudes import ANYTHING, Sized
 from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown, unparse
 from tuner.expressions.row_blocks import in_blocks
 
@@ -110,7 +111,13 @@ class ArrayExpression:
         return ArrayExpression(unparse(settled))
 
     def evaluate(
-        self, names: Mapping[str, Any], *, whole: bool = False, word: float = INT64, largest: float = math.inf
+        self,
+        names: Mapping[str, Any],
+        *,
+        whole: bool = False,
+        word: float = INT64,
+        largest: float = math.inf,
+        most: int | None = None,
     ) -> tuple[npt.NDArray[Any], Array]:
         """Return values and magnitudes; the magnitude is 0 where float32 arithmetic is exact.
 
@@ -120,47 +127,25 @@ class ArrayExpression:
                 or complex128.
             word: size of integers up to which arithmetic on them is known not to wrap.
             largest: number that a kernel's arithmetic has.
+            most: elements that a result on the way may have, if fewer than usual.
 
         Raises:
             ExpressionError: it has no value, or none that is exact where integers are wanted.
         """
 
         def evaluate(some: Mapping[str, Any]) -> tuple[npt.NDArray[Any], Array]:
-            return self._evaluate(some, whole=whole, word=word, largest=largest)
+            try:
+                sized = self._sized(some, whole=whole, word=word, largest=largest, most=most)
+            except BeyondIntegersError:
+                inputs = (float(np.max(np.abs(some[name]), initial=0.0)) for name in self.names)
+                if whole or word < INT64 or max(inputs, default=0.0) > FLOAT64_INTEGERS:
+                    raise
+                # Floats are wanted, and have room for the numbers.
+                floats = {name: 1.0 * some[name] for name in self.names - self.whole}
+                sized = self._sized({**some, **floats}, most=most)
+            return _arrays(sized, whole=whole)
 
         return in_blocks(self._body, names, evaluate)
-
-    def _evaluate(
-        self, names: Mapping[str, Any], *, whole: bool, word: float, largest: float
-    ) -> tuple[npt.NDArray[Any], Array]:
-        try:
-            sized = self._sized(names, whole=whole, word=word, largest=largest)
-        except BeyondIntegersError:
-            largest = max(
-                (float(np.max(np.abs(names[name]), initial=0.0)) for name in self.names), default=0.0
-            )
-            if whole or word < INT64 or largest > FLOAT64_INTEGERS:
-                raise
-            # Floats are wanted, and have room for the numbers.
-            floats = {name: 1.0 * names[name] for name in self.names - self.whole}
-            sized = self._sized({**names, **floats})
-        value = np.asarray(sized.value)
-        if value.dtype.kind != "c" and value.dtype != np.uint64:
-            value = value.astype(np.int64 if whole and value.dtype.kind in "bi" else np.float64, copy=False)
-        if sized.exact:
-            return value, np.zeros(value.shape)
-        magnitude = np.asarray(sized.magnitude, np.float64)
-        magnitude = np.where(magnitude < magnitudes.ANYTHING, magnitude, magnitudes.ANYTHING)
-        return value, np.broadcast_to(magnitude, value.shape)
-
-    def compute(self, names: Mapping[str, Any], most: int | None = None) -> Any:
-        """Return the value as NumPy computes it in the arrays' dtypes, without magnitudes.
-
-        Args:
-            names: values by name.
-            most: elements that a result on the way may have, if fewer than usual.
-        """
-        return self._evaluated(Plain(self.text, names, most), names)
 
     @cached_property
     def _twice(self) -> dict[ast.AST, str]:
@@ -170,12 +155,7 @@ class ArrayExpression:
         counts = Counter(texts.values())
         return {node: text for node, text in texts.items() if counts[text] > 1}
 
-    def _sized(self, names: Mapping[str, Any], *, whole: bool = False, **limits: float) -> magnitudes.Sized:
-        evaluation = WithMagnitudes(self.text, names, self._twice, whole=whole, **limits)
-        sized: magnitudes.Sized = self._evaluated(evaluation, names)
-        return sized if whole else evaluation.floating(sized, "the result")
-
-    def _evaluated(self, evaluation: Plain, names: Mapping[str, Any]) -> Any:
+    def _sized(self, names: Mapping[str, Any], *, whole: bool = False, **limits: Any) -> Sized:
         if self.compared:
             raise ExpressionError(
                 f"reference {self.text!r} depends on {', '.join(self.compared)}", "settle it first"
@@ -183,12 +163,14 @@ class ArrayExpression:
         missing = self.names - names.keys()
         if missing:
             raise ExpressionError(f"unknown name {min(missing)} in reference {self.text!r}")
+        evaluation = Evaluation(self.text, names, self._twice, whole=whole, **limits)
         with np.errstate(all="ignore"):
             try:
-                return evaluation.run(self._body)
+                sized = evaluation.run(self._body)
             except (TypeError, ValueError, ArithmeticError, IndexError, MemoryError) as error:
                 message = " ".join(str(error).split()) or type(error).__name__
                 raise ExpressionError(f"reference {self.text!r}: {message}") from None
+        return sized if whole else evaluation.floating(sized, "the result")
 
     def _check(self, node: ast.expr) -> set[str]:
         match node:
@@ -275,6 +257,17 @@ class ArrayExpression:
     def _refusal(self, node: ast.AST, remedy: str) -> ExpressionError:
         part = unparse(node) if isinstance(node, ast.expr) else type(node).__name__
         return ExpressionError(f"{shown(part)} is not allowed in reference {shown(self.text)}", remedy)
+
+
+def _arrays(sized: Sized, *, whole: bool) -> tuple[npt.NDArray[Any], Array]:
+    """Return value and magnitude as arrays of one shape."""
+    value = np.asarray(sized.value)
+    if value.dtype.kind != "c" and value.dtype != np.uint64:
+        value = value.astype(np.int64 if whole and value.dtype.kind in "bi" else np.float64, copy=False)
+    if sized.exact:
+        return value, np.zeros(value.shape)
+    magnitude = np.fmin(np.asarray(sized.magnitude, np.float64), ANYTHING)
+    return value, np.broadcast_to(magnitude, value.shape)
 
 
 class _Settled(ast.NodeTransformer):

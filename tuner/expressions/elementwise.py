@@ -10,12 +10,12 @@ from __future__ import annotations
 import ast
 import functools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
 from tuner.core.errors import ExpressionError, suggestion
-from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown
+from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown, with_names
 
 FUNCTIONS = {
     "abs": 1,
@@ -96,9 +96,6 @@ class ElementExpression:
                 f"an element expression has at most {MAX_OPERATIONS}",
             )
 
-    def __repr__(self) -> str:
-        return f"ElementExpression({self.text!r})"
-
 
 @functools.lru_cache(maxsize=1024)
 def parse_element(text: str, of: tuple[str, ...] | None = None) -> ElementExpression:
@@ -155,15 +152,7 @@ class _Expanded(ast.NodeTransformer):
         if len(arguments) != len(names):
             raise ExpressionError(f"{short} takes {len(names)}", f"not {len(arguments)}")
         values = dict(zip(names, arguments, strict=True))
-        return _Substituted(values).visit(ast.parse(text, mode="eval").body)  # type: ignore[no-any-return]
-
-
-class _Substituted(ast.NodeTransformer):
-    def __init__(self, values: Mapping[str, ast.expr]) -> None:
-        self._values = values
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._values.get(node.id, node)
+        return with_names(ast.parse(text, mode="eval").body, values)
 
 
 def _checked(node: ast.expr, names: dict[str, None], text: str) -> ast.expr:

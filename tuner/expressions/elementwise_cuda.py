@@ -97,10 +97,7 @@ def cuda_magnitude(text: str, computed: Iterable[str] = ()) -> str:
 
 def literal(value: float, kind: str) -> str:
     """Return a C literal: as float the nearest float32, in the fewest digits that identify it."""
-    digits = str(np.float32(value)) if kind == "float" else repr(float(value))
-    if not any(mark in digits for mark in ".e"):
-        digits += ".0"
-    return digits + ("f" if kind == "float" else "")
+    return f"{np.float32(value)!s}f" if kind == "float" else repr(float(value))
 
 
 def _value(node: ast.expr, kind: str, variable: Callable[[str], str]) -> str:

@@ -215,3 +215,19 @@ ELEMENTWISE: Functions = {
 }
 """The functions of ``tuner.expressions.elementwise`` for NumPy."""
 NUMPY: Functions = {**ELEMENTWISE, "equal": np.equal, "power": _numpy_power, "number": float}
+
+
+def exactly(value: Any) -> Sized:
+    """Return an input, or what has no rounding in it."""
+    array = np.asarray(value)
+    return Sized(value, np.abs(array if is_complex(array) else array.astype(np.float64)), True)
+
+
+def is_whole(value: Any) -> bool:
+    """Return whether a number or an array has integers or truth values."""
+    return np.asarray(value).dtype.kind in "biu"
+
+
+def is_complex(value: Any) -> bool:
+    """Return whether a number or an array has complex numbers."""
+    return np.asarray(value).dtype.kind == "c"

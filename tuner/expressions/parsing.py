@@ -6,6 +6,7 @@ Checking, evaluating and writing a tree take a few Python calls for each level, 
 from __future__ import annotations
 
 import ast
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tuner.core.errors import ExpressionError
@@ -85,6 +86,19 @@ def _copied(part: Any) -> Any:
     if isinstance(part, list):
         return [_copied(one) for one in part]
     return copied(part) if isinstance(part, ast.AST) else part
+
+
+class _Names(ast.NodeTransformer):
+    def __init__(self, values: Mapping[str, ast.expr]) -> None:
+        self._values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._values.get(node.id, node)
+
+
+def with_names(tree: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
+    """Return an expression, which is changed, with others instead of names."""
+    return _Names(values).visit(tree)  # type: ignore[no-any-return]
 
 
 def unparse(tree: ast.AST) -> str:

@@ -83,14 +83,9 @@ def read_t4(file: JsonResults) -> ForeignRecording:
             seconds(times.get("compilation", times.get("compilation_time")), unit),
             seconds(times.get("benchmark"), unit) + seconds(times.get("validation"), unit),
         )
-        gathering.add(
-            result["configuration"],
-            word,
-            (time.get("value"), unit_ns(path, own, *of_file)),
-            (times.get("runtimes"), unit),
-            measured.get(objective, {}).get("value"),
-            took_s,
-        )
+        ranked, singles = (time.get("value"), unit_ns(path, own, *of_file)), (times.get("runtimes"), unit)
+        row = gathering.row(word, ranked, singles, measured.get(objective, {}).get("value"), took_s)
+        gathering.add(result["configuration"], row)
     if gathering is None:
         said = file.note() or "not a T4 file with results"
         raise RecordingError(f"{path}: {said}", "name a T4 or cache file")
@@ -134,19 +129,14 @@ def t4_of(results: Results) -> Iterator[str]:
     return json_with_entries(head, entries)
 
 
-def _invalidity_of(status: Status) -> str:
-    """Return the format's word for a status."""
-    return INVALIDITY.get(status, "runtime")
-
-
 def _failure(status: Status) -> str:
     """Return what a failure has for a time."""
-    return FAILED.get(_invalidity_of(status), FAILED["runtime"])
+    return FAILED.get(INVALIDITY.get(status, "runtime"), FAILED["runtime"])
 
 
 def _t4_result(results: Results, stored: StoredTrial) -> dict[str, Any]:
     trial = stored.trial
-    word = _invalidity_of(trial.status)
+    word = INVALIDITY.get(trial.status, "runtime")
     ok = word == "correct" and trial.time_ns is not None
     times: dict[str, Any] = {
         "compilation": trial.compile_s * 1e3,
@@ -195,7 +185,8 @@ def read_cache(file: JsonResults) -> ForeignRecording:
         )
         configuration = {name: row[name] for name in declared if name in row}
         time, times = row.get("time", row.get("__error__")), row.get("times")
-        gathering.add(configuration, "correct", (time, unit), (times, unit), row.get(objective), took_s)
+        said = gathering.row("correct", (time, unit), (times, unit), row.get(objective), took_s)
+        gathering.add(configuration, said)
     _, rows, notes = gathering.gathered()
     parameters = {
         name: tuple(dict.fromkeys([*head["tune_params"][name], *(key[j] for key in rows)]))
@@ -252,7 +243,7 @@ def _entry(flat: Mapping[str, Value], stored: StoredTrial) -> str:
 def _cache_entry(stored: StoredTrial) -> dict[str, Any]:
     trial = stored.trial
     measured: dict[str, Any] = {"time": _failure(trial.status)}
-    if _invalidity_of(trial.status) == "correct" and trial.time_ns is not None:
+    if INVALIDITY.get(trial.status) == "correct" and trial.time_ns is not None:
         measured["time"] = trial.time_ns / 1e6
         measured["times"] = [sample / 1e6 for sample in trial.samples_ns or (trial.time_ns,)]
         if stored.metrics.tflops:

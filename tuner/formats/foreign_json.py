@@ -136,15 +136,9 @@ def read_json(path: Path) -> Any:
         raise _not_json(path, str(error)) from None
 
 
-_PACKED = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd"}
-"""Programs by how their files begin; what gzip has packed is read."""
-
-
 def _not_utf8(path: Path, error: UnicodeDecodeError) -> RecordingError:
-    packed = [name for begin, name in _PACKED.items() if bytes(error.object).startswith(begin)]
-    if packed:
-        return RecordingError(f"{path}: packed by {packed[0]}", "unpack it first")
-    return RecordingError(f"{path}: not UTF-8: {error.reason}", "save it as UTF-8, or fetch it again")
+    remedy = "unpack it first if another program than gzip has packed it, or save it as UTF-8"
+    return RecordingError(f"{path}: not UTF-8: {error.reason}", remedy)
 
 
 def _too_deep(path: Path) -> RecordingError:

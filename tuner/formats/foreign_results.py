@@ -92,12 +92,7 @@ FAILURES = {
     "RuntimeFailedConfig": Status.LAUNCH_ERROR,
     "InvalidConfig": Status.INVALID_CONFIG,
 }
-"""What Kernel Tuner writes instead of a time."""
-
-
-def failure_named(value: object) -> Status:
-    """Return the status for what was written instead of a time."""
-    return FAILURES.get(str(value), Status.LAUNCH_ERROR)
+"""What Kernel Tuner writes instead of a time; anything else is a failure at run time."""
 
 
 STATUSES = {
@@ -129,24 +124,8 @@ class Gathering:
         if declared is not None:
             self._groups[frozenset(declared)] = checked_key(path, declared), {}
 
-    def add(
-        self,
-        configuration: Mapping[str, Any],
-        word: object,
-        time: tuple[object, float],
-        singles: tuple[object, float],
-        rate: object,
-        took_s: tuple[float, float],
-    ) -> None:
-        """Take a result.
-
-        Args:
-            configuration: the parameters.
-            word: ``correct``, or why it is not.
-            time: and its unit in nanoseconds.
-            singles: each time of a list, and their unit.
-            rate: what counts if that is not the time.
-            took_s: to compile, and to time and to check.
+    def add(self, configuration: Mapping[str, Any], row: ForeignRow) -> None:
+        """Take a result: its parameters, and what :meth:`row` has made of it.
 
         Raises:
             RecordingError: a name or a value cannot be a parameter's, or these are too many times.
@@ -162,7 +141,7 @@ class Gathering:
         key = checked_key(self._path, [configuration[str(name)] for name in names])
         self._counts[which] += 1
         self._again += key in rows
-        rows[key] = row = self._row(word, time, singles, rate, took_s)
+        rows[key] = row
         self._samples += len(row.samples_ns)
         if self._samples > MOST_SAMPLES:
             raise RecordingError(f"{self._path}: more than {MOST_SAMPLES} single times", "leave them out")
@@ -196,7 +175,7 @@ class Gathering:
                 f"{len(self._impossible)} ({shown})"
             )
 
-    def _row(
+    def row(
         self,
         word: object,
         time: tuple[object, float],
@@ -204,13 +183,22 @@ class Gathering:
         rate: object,
         took_s: tuple[float, float],
     ) -> ForeignRow:
+        """Return what a result says.
+
+        Args:
+            word: ``correct``, or why it is not.
+            time: and its unit in nanoseconds.
+            singles: each time of a list, and their unit.
+            rate: what counts if that is not the time.
+            took_s: to compile, and to time and to check.
+        """
         time_ns = time_ns_of(*time) if word == "correct" else None
         of_rate_ns = None if self._objective == "time" else rate_as_ns(rate)
         if time_ns is None or (self._objective != "time" and of_rate_ns is None):
             lacking, value = ("time", time[0]) if time_ns is None else (self._objective, rate)
             if word == "correct" and (not isinstance(value, str) or _LIKE_A_NUMBER.match(value)):
                 self._impossible.append(value)
-            status = STATUSES.get(str(word)) or failure_named(time[0])
+            status = STATUSES.get(str(word)) or FAILURES.get(str(time[0]), Status.LAUNCH_ERROR)
             reason = f"no {lacking}" if word == "correct" else word
             error = time[0] if isinstance(time[0], str) and time[0] else str(reason)
             return ForeignRow(status, None, (), *took_s, error[:MOST_ERROR])

@@ -22,7 +22,7 @@ from msgspec import structs
 
 from tuner.core.model import Value
 from tuner.expressions.array import Array
-from tuner.kernel.python_reference import expected_on_host
+from tuner.kernel.python_reference import Asked, expected_on_host
 from tuner.kernel.reference import Expected, SettledReference
 from tuner.runtime.launches import Buffer
 
@@ -105,18 +105,8 @@ class Answers:
         with self._released() if computes else contextlib.nullcontext():
             began = time.monotonic()
             try:
-                expected = expected_on_host(
-                    reference,
-                    tensors,
-                    inputs,
-                    numbers,
-                    wanted,
-                    further=further,
-                    repeatable=asked,
-                    probes=probes,
-                    known=known,
-                    terms=self._terms.get(problem),
-                )
+                how = Asked(further, asked, probes, known or {}, self._terms.get(problem, {}))
+                expected = expected_on_host(reference, tensors, inputs, numbers, wanted, how)
             finally:
                 self.last_s = took_s = time.monotonic() - began
         if not further and not reference.reduction:  # of another content a sum of zeros may have no terms

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.errors import TunerError
-from tuner.expressions.array_magnitudes import BeyondIntegersError
+from tuner.expressions.array_evaluation import BeyondIntegersError
 from tuner.runtime.dtypes import BITS, DTYPES, PARTS
 from tuner.runtime.launches import Buffer
 

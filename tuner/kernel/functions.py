@@ -1,4 +1,4 @@
-"""How a baseline is run; and a user's Python function: loading it, what it wants, and where it failed.
+"""How a baseline is run; and a user's Python function: loading it, what it wants and imports, and where it failed.
 
 Loading runs the user's code: only a process that can be killed does it, never the head.
 """
@@ -13,7 +13,7 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +23,7 @@ from typing import Any
 
 from tuner.core.errors import CompileError, TunerError, UsageError, suggestion, typed
 from tuner.core.model import Value
+from tuner.kernel.headers import read_source
 
 MAX_MESSAGE = 300
 NOT_INSTALLED = "is not installed"
@@ -190,3 +191,57 @@ def first_line(error: BaseException) -> str:
     """Return an exception in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return ": ".join([type(error).__name__, *lines[:1]])[:MAX_MESSAGE]
+
+
+def imported_files(tree: ast.Module, path: Path) -> list[Path]:
+    """Return the files that a Python file imports, directly or not, from its folder.
+
+    Args:
+        tree: what counts of the file.
+        path: the file.
+    """
+    return [file for file in modules_of(tree, path) if file != path and file.is_relative_to(path.parent)]
+
+
+def libraries_built_with(functions: Iterable[PythonFunction | None]) -> set[str]:
+    """Return what those of some functions that build others import, directly or by files beside them; and torch, in
+    whose tensors they get the arrays, where there are any."""
+    files = {function.file for function in functions if function is not None and function.builds}
+    names = {"torch"} if files else set()
+    for path in files:
+        for tree in modules_of(ast.parse(read_source(path)), path).values():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Import):
+                    names |= {alias.name for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module:
+                    names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def modules_of(tree: ast.Module, path: Path) -> dict[Path, ast.Module]:
+    """Return the syntax trees of a Python file and of all that it imports from its folder."""
+    trees, pending = {path: tree}, [path]
+    while pending:
+        file = pending.pop(0)
+        for module in sorted(_imported(trees[file], file, path.parent) - trees.keys()):
+            trees[module] = ast.parse(read_source(module))
+            pending.append(module)
+    return trees
+
+
+def _imported(tree: ast.Module, file: Path, folder: Path) -> set[Path]:
+    """Return the files in a folder that a module of it may import."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [(folder, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            start = file.parents[min(node.level, len(file.parents)) - 1] if node.level else folder
+            names += [(start, f"{node.module or ''}.{alias.name}") for alias in node.names]
+    files = set()
+    for start, name in names:
+        module = start
+        for part in filter(None, name.split(".")):
+            module /= part
+            files |= {module.with_name(f"{part}.py"), module / "__init__.py"}
+    return {path for path in files if path.is_file()}

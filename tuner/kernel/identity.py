@@ -24,8 +24,8 @@ from tuner.core.model import Run, Trial, digest
 from tuner.core.signals import OutOfTimeError, time_limit
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
+from tuner.kernel.functions import modules_of
 from tuner.kernel.headers import first_file, own_headers, read_source
-from tuner.kernel.imports import modules_of
 from tuner.kernel.options import options_of, written_options
 from tuner.kernel.render import render, source_digest
 from tuner.kernel.spec import KernelSpec

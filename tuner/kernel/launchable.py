@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from tuner.core.errors import ExpressionError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.arithmetic import Expression, parse
-from tuner.expressions.outlook import Outlook
-from tuner.expressions.ranges import range_of
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, value_array
+from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.launch_limits import BLOCK_LIMITS, CLUSTER_LIMITS, GRID_LIMITS
 from tuner.runtime.repeats import MAX_LAUNCHES
@@ -37,19 +35,9 @@ def unlaunchable(
     """
     if not len(matrix):
         return {}
-    constants, counts, left = (
-        kernel.environment(problem, gpu),
-        dict[str, int](),
-        np.ones(len(matrix), dtype=bool),
-    )
-    present = {
-        name: value_array(parameter.values)[np.flatnonzero(np.bincount(column))]
-        for (name, parameter), column in zip(variant.parameters.items(), matrix.T, strict=True)
-    }
-    outlook = Outlook(constants, {name: range_of(values) for name, values in present.items()})
+    constants, counts = kernel.environment(problem, gpu), dict[str, int]()
+    left = np.ones(len(matrix), dtype=bool)
     for reason, refused in _refusals(kernel, variant, gpu):
-        if not np.any(outlook.possible(refused, {})):  # as of most launches, from the values alone
-            continue
         try:
             here = left & refused.holds_many({**constants, **variant.columns(matrix, refused.names)})
         except ExpressionError:  # said of the configuration by its plan

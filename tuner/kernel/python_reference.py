@@ -16,7 +16,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -61,20 +61,33 @@ REPEATABLE = 1e-9
 """Two calls with the same inputs may differ by so much of the largest result: libraries add up in any order."""
 
 
+@dataclass(frozen=True)
+class Asked:
+    """How a reference is asked."""
+
+    further: bool = False
+    """Whether this is a further content of the inputs: two calls of a Python function have to do, and numbers that a
+    kernel may wrap, or that overflow on the way, are refused."""
+    repeatable: bool = False
+    """Whether a function is known to give the same for the same inputs."""
+    probes: int = 0
+    """With which magnitudes are estimated, however long that takes; 0 for as many as are quick."""
+    known: Mapping[str, Array] = field(default_factory=dict)
+    """Values that a function has given for these inputs, by output: only these outputs are returned."""
+    terms: Mapping[str, int] = field(default_factory=dict)
+    """As estimated with other inputs of the same sizes, by output."""
+
+
 def run_function(
     function: PythonFunction,
     tensors: Sequence[Buffer],
     wanted: Sequence[str],
     inputs: Mapping[str, Array],
     numbers: Mapping[str, Value],
+    asked: Asked = Asked(),
     *,
     reduction: int = 0,
     limit_s: float = LIMIT_S,
-    further: bool = False,
-    repeatable: bool = False,
-    probes: int = 0,
-    known: Mapping[str, Array] | None = None,
-    terms: Mapping[str, int] | None = None,
 ) -> dict[str, Expected]:
     """Return what a function expects of some outputs.
 
@@ -91,26 +104,23 @@ def run_function(
         wanted: names of the outputs.
         inputs: values by tensor, in the shape that the kernel means.
         numbers: sizes and scalars by name.
+        asked: how.
         reduction: terms of a sum; 0 if that is to be estimated with the magnitudes.
         limit_s: seconds for all calls together.
-        further: whether this is a further content of the inputs, for which two calls have to do.
-        repeatable: whether it is known to give the same for the same inputs.
-        probes: with which magnitudes are estimated, however long that takes; 0 for as many as are quick.
-        known: values that it has given for these inputs, by output: only these outputs are returned.
-        terms: as estimated with other inputs of the same sizes, by output.
 
     Raises:
         BeyondIntegersError: of a further content, an integer is beyond its output's dtype.
         TunerError: it cannot be loaded, fails, takes too long, or returns something else; the text names file and line.
     """
+    further, probes = asked.further, asked.probes
     of = {tensor.name: tensor for tensor in tensors}
     exact = {name: read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
     with limited(function, limit_s, "use smaller sizes, or a CUDA reference"):
         call = ArrayFunction(function, {name: of[name] for name in wanted}, numbers)
         first: dict[str, tuple[npt.NDArray[Any], Array | None]]
-        first = {name: (value, None) for name, value in (known or {}).items()}
+        first = {name: (value, None) for name, value in asked.known.items()}
         call_s = math.inf
-        for turn in range(0 if known else 1 if further or repeatable else 2):
+        for turn in range(0 if asked.known else 1 if further or asked.repeatable else 2):
             began = time.monotonic()
             results = call(exact)
             call_s = min(call_s, time.monotonic() - began)
@@ -145,9 +155,9 @@ def run_function(
             for name in integers if tied else ():
                 if not np.array_equal(first[name][0], probed[name][0]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
-        told = dict(terms or {})
-        asked = floats if probes else [name for name in floats if name not in missing]
-        unknown = {name: first[name][0] for name in asked if name not in told and not reduction}
+        told = dict(asked.terms)
+        probed_ones = floats if probes else [name for name in floats if name not in missing]
+        unknown = {name: first[name][0] for name in probed_ones if name not in told and not reduction}
         if unknown:
             told |= terms_of(
                 lambda given: {name: call(given)[name][0] for name in unknown}, exact, of, unknown
@@ -303,12 +313,7 @@ def expected_on_host(
     inputs: Mapping[str, Array],
     numbers: Mapping[str, Value],
     wanted: Collection[str] | None = None,
-    *,
-    further: bool = False,
-    repeatable: bool = False,
-    probes: int = 0,
-    known: Mapping[str, Array] | None = None,
-    terms: Mapping[str, int] | None = None,
+    asked: Asked = Asked(),
 ) -> dict[str, Expected]:
     """Return what is expected of each output that has a reference on the host; CUDA references are not run.
 
@@ -319,9 +324,7 @@ def expected_on_host(
             all of its numbers, in the shape that the kernel means (of a transposed tensor not the one in memory).
         numbers: the problem's sizes, and its scalars as rounded to their dtypes.
         wanted: outputs; a function gives the others, too. None for all.
-        further: whether this is a further content of the inputs: two calls of a Python function have to do, and
-            numbers that a kernel may wrap, or that overflow on the way, are refused.
-        repeatable: as for :func:`run_function`, and so are ``probes``, ``known`` and ``terms``.
+        asked: how.
 
     Raises:
         BeyondIntegersError: of a further content, there are such integers.
@@ -334,15 +337,15 @@ def expected_on_host(
     limits = dict[str, dict[str, float]]()
     for name, output in outputs.items():
         largest = OVERFLOW.get(reference.sums_in(output.dtype), math.inf)
-        limits[name] = {"word": word_of(output, tensors), "largest": largest} if further else {}
+        limits[name] = {"word": word_of(output, tensors), "largest": largest} if asked.further else {}
     computed = {}
     for name, text in reference.numpy.items():
         if name in outputs and name in wanted:
             expression = ArrayExpression(text)
             one = _from_expression(expression, outputs[name], names, limits[name])
             if not reference.reduction and outputs[name].dtype in UNIT_ROUNDOFF:
-                many = (terms or {}).get(name, 0)
-                if probes and not many:
+                many = asked.terms.get(name, 0)
+                if asked.probes and not many:
                     many = _terms_of(expression, outputs[name], inputs, names, tensors, one)
                 one = replace(one, probes=0 if many else 1, terms=many or 1)
             computed[name] = one
@@ -354,13 +357,9 @@ def expected_on_host(
             by_function,
             inputs,
             numbers,
+            replace(asked, known={name: asked.known[name] for name in by_function if name in asked.known}),
             reduction=reference.reduction,
-            limit_s=FURTHER_S if further else LIMIT_S,
-            further=further,
-            repeatable=repeatable,
-            probes=probes,
-            known=known and {name: known[name] for name in by_function if name in known},
-            terms=terms,
+            limit_s=FURTHER_S if asked.further else LIMIT_S,
         )
     require_same(golden, computed, reference, outputs)
     return {**golden, **computed}

@@ -17,7 +17,7 @@ from tuner.core.errors import KernelError
 from tuner.core.messages import Record
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.array import Array, ArrayExpression
-from tuner.expressions.array_magnitudes import INT64, UINT64, BeyondIntegersError
+from tuner.expressions.array_evaluation import INT64, UINT64, BeyondIntegersError
 from tuner.kernel.functions import PythonFunction
 from tuner.runtime.dtypes import DTYPES, PARTS
 from tuner.runtime.launches import Buffer

@@ -27,15 +27,6 @@ from tuner.kernel.variant_spec import (
 )
 
 
-def demanded_of(variants: Iterable[VariantSpec]) -> str:
-    """Return what a search requires of their configurations, for messages."""
-    return (
-        "valid and passes the pruning rules"
-        if any(variant.pruning_rules for variant in variants)
-        else "valid"
-    )
-
-
 @dataclass(frozen=True)
 class Allowed:
     """What a search may try, one configuration at a time: what meets the conditions, also where a sample lacks it."""
@@ -148,7 +139,7 @@ def nothing_valid(
         narrowed: whether the command line allows less than the kernel's file.
         sampled: whether not all combinations were tried, so that there may be a valid one.
     """
-    demanded = demanded_of(variants)
+    demanded = "valid" + " and passes the pruning rules" * any(one.pruning_rules for one in variants)
     place = f"for {problem} on {gpu.name}" + (f" ({why})" if why else "")
     if sampled:
         remedy = "fix parameters (--fix), or write a default or an [[initial]] configuration that is valid"

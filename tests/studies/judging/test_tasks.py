@@ -18,7 +18,7 @@ from tuner.kernel.contents import further_contents
 from tuner.kernel.functions import load_function
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
-from tuner.kernel.python_reference import expected_on_host
+from tuner.kernel.python_reference import Asked, expected_on_host
 from tuner.kernel.reference import Expected, norm_allowance, settle_reference, tolerance
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.studies.judging import modules as writing
@@ -75,7 +75,9 @@ def test_candidates_are_what_they_are_called(
 
     def compute(numbers: Any) -> bool:
         arrays = [numbers[name] for name in inputs]
-        expected = list(expected_on_host(reference, tensors, numbers, {}, outputs, further=True).values())
+        expected = list(
+            expected_on_host(reference, tensors, numbers, {}, outputs, Asked(further=True)).values()
+        )
         for kind, function in functions.items():
             with torch.no_grad():
                 found = function(*(torch.from_numpy(array.astype("float32")) for array in arrays))

@@ -18,7 +18,7 @@ from tuner.inspect.emulator.host import HostArray
 from tuner.kernel.contents import drawn, is_given, is_random, not_varied
 from tuner.kernel.given import Given
 from tuner.kernel.plan import scalars_of, tensors_of
-from tuner.kernel.python_reference import expected_on_host
+from tuner.kernel.python_reference import Asked, expected_on_host
 from tuner.kernel.reference import (
     MOST_UNKNOWN,
     OVERFLOW,
@@ -128,7 +128,7 @@ class HostData:
         """Return what the reference makes of the inputs, for outputs that NumPy, Python or files say, in memory order.
 
         Args:
-            further: whether they hold a further content, and the following: see ``expected_on_host``.
+            further: whether they hold a further content, and the following: see ``Asked``.
             repeatable: whether a function is known to give the same for the same inputs.
             probes: with which missing magnitudes are estimated, however long that takes.
 
@@ -141,16 +141,8 @@ class HostData:
             if (array := self._initial.get(tensor.name)) is not None
         }
         settled = structs.replace(self._settled, golden={} if further else self._golden)
-        expected = expected_on_host(
-            settled,
-            self.tensors,
-            inputs,
-            self._numbers,
-            further=further,
-            repeatable=repeatable,
-            probes=probes,
-            terms=self._terms,
-        )
+        how = Asked(further, repeatable, probes, terms=self._terms)
+        expected = expected_on_host(settled, self.tensors, inputs, self._numbers, asked=how)
         if not further:  # of another content a sum of zeros may have no terms
             self._terms.update({name: one.terms for name, one in expected.items() if one.probes != 1})
         return {

@@ -1,27 +1,56 @@
-"""A draft of a kernel's file from its CUDA source: what the text does not show is guessed, and marked."""
+"""A draft of a kernel's file from its CUDA source: what the text does not show is guessed, and marked.
+
+Sizes that a source leaves open are large enough to tell, and small enough for a GPU.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tuner.core.errors import KernelError
-from tuner.kernel.draft import GAP, Draft, Given, ParameterDraft, TensorDraft, plain
-from tuner.kernel.source.allocated import with_allocations
+from tuner.kernel.draft import GAP, Draft, Given, LaunchDraft, ParameterDraft, TensorDraft, plain
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import in_all_branches
 from tuner.kernel.source.expressions import sum_of
 from tuner.kernel.source.extents import limits, of_one_block, row_lengths, threads_kept, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SourceNames
-from tuner.kernel.source.parameters import is_block, is_choice, is_size, parameter_draft, reduce_defaults
-from tuner.kernel.source.sizes import fit_blocks, limit_sizes, settle_sizes
-from tuner.kernel.source.tensors import WORDS, Tensors, bounds_loops
+from tuner.kernel.source.parameters import (
+    SMALL,
+    is_block,
+    is_choice,
+    is_size,
+    parameter_draft,
+    reduce_defaults,
+)
+from tuner.kernel.source.tensors import WORDS, Tensors, bounds_loops, with_allocations
 from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 from tuner.kernel.toml.table import is_name
+
+DEFAULT_SIZES: dict[int, int | str] = {1: "2**24", 2: 4096, 3: 256}
+"""The default of sizes, by how many of them the largest tensor has; of more, 64."""
+EXPONENT = 10
+"""The default of a size that is an exponent: an array has 2 to the power of it."""
+SHARED_SIZE = 1024
+"""The default of a size of which a block keeps all in shared memory."""
+MOST_BLOCKS = 2**15
+"""The default of a size of which each is a block along y or z: a grid has 65535."""
+PAIRS_SIZE = 2**14
+"""The default where each thread goes through all elements."""
+SPARSE_ROWS = "2**20"
+"""The rows of a sparse matrix."""
+UNSEEN = 64
+"""The default of a size that no tensor has: a threshold, or a number of passes."""
+PRODUCT_SIZE = 1024
+"""The default for tensors of two sizes where there are others or loops, as in a matrix product."""
+LEAST_BITS, MANY_BITS = 10, 4
+"""Of a size beside extents that are numbers: at least so many, and so many of theirs at least make several smaller."""
 
 
 def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
@@ -52,11 +81,11 @@ def draft_of(source: Source, kernel: KernelSignature, file: str) -> Draft:
     }
     launch = replace(guess.draft(), constants={name: tensor for name, (tensor, _) in filled.items()})
     tensors = with_allocations(names, guess, tensors)
-    settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints])
-    limit_sizes(names, tensors, launch)
+    _settle_sizes(names, tensors, use, [launch.grid, launch.block, guess.constraints])
+    _limit_sizes(names, tensors, launch)
     parameters, of_block = _parameters(names, use, guess, plain(launch.block))
     constraints = read.constraints | guess.constraints | of_block
-    fit_blocks(names, parameters, constraints)
+    _fit_blocks(names, parameters, constraints)
     written = [one for one in tensors.values() if one.role != "input"] or [*tensors.values()]
     used = re.findall(r"\w+", str([tensors, launch, constraints, names.scalars]))
     sizes = {name: one for name, one in names.sizes.items() if name in used}
@@ -231,3 +260,85 @@ def _chosen(use: CodeUse, name: str) -> bool | None:
         return True
     in_array = any(name in names_in(one) for one in walk(use.body, "array_declarator"))
     return None if in_array or bounds_loops(use, name) else False
+
+
+def _settle_sizes(
+    names: SourceNames, tensors: Mapping[str, TensorDraft], use: CodeUse, launched: Sequence[Any]
+) -> None:
+    """Set the sizes that the source leaves open, so that the largest tensor has about 64 MiB.
+
+    Those that neither tensors nor what is ``launched`` has are marked.
+    """
+    large = [
+        name for name, one in names.sizes.items() if not (SMALL.fullmatch(name) or isinstance(one, Given))
+    ]
+    shown = re.findall(
+        r"\w+", str([[(one.shape, one.init) for one in tensors.values()], names.scalars, *launched])
+    )
+    for name in large:
+        if name not in shown and names.sizes[name] is None:
+            names.sizes[name] = Given(UNSEEN, "no array has it: the value that you use?", gap=True)
+    words = [
+        [word for extent in one.shape for word in re.findall(r"\w+", max(extent.split("+"), key=len))]
+        for one in tensors.values()
+    ]
+    counted = {*large, *names.options}
+    most = max((sum(name in counted for name in of) for of in words), default=1)
+    product = most == 2 and (len(large) > 2 or (use.quadratic and len(large) == 1))
+    usual = _beside(
+        PRODUCT_SIZE if product else DEFAULT_SIZES.get(max(most, 1), 64),
+        most,
+        [one.shape for one in tensors.values()],
+    )
+    if most == 1 and any(isinstance(one.init, Mapping) and "range" in one.init for one in tensors.values()):
+        usual = SPARSE_ROWS
+    if most == 1 and use.quadratic:
+        usual = PAIRS_SIZE
+    for name, value in names.sizes.items():
+        names.sizes[name] = value or (usual if name in large else 2)
+
+
+def _beside(usual: int | str, most: int, shapes: Sequence[Sequence[str]]) -> int | str:
+    """Return the default of sizes that is smaller by what extents that are numbers multiply.
+
+    Args:
+        usual: the default without these.
+        most: sizes that the largest tensor has.
+        shapes: of all tensors.
+    """
+    numbers = [math.prod(int(one) for one in shape if one.isdecimal()) for shape in shapes]
+    bits = (max(numbers, default=1) - 1).bit_length()
+    if isinstance(usual, str):  # a power of two
+        return f"2**{max(int(usual.rpartition('*')[2]) - bits, LEAST_BITS)}"
+    return max(usual >> bits // most, UNSEEN) if bits >= MANY_BITS else usual
+
+
+def _fit_blocks(
+    names: SourceNames, parameters: Mapping[str, ParameterDraft], constraints: Mapping[str, str]
+) -> None:
+    """Make the defaults of sizes multiples of those blocks of which constraints demand a whole number."""
+    for text in constraints.values():
+        whole = re.fullmatch(r"(\w+) % (\w+) == 0", text)
+        if not whole or whole[1] not in names.sizes or whole[2] not in parameters:
+            continue
+        size, block = plain(names.sizes[whole[1]]), plain(parameters[whole[2]].default)
+        if isinstance(size, str) and block & (block - 1):
+            bits = int(size.rpartition("*")[2]) - (block - 1).bit_length()
+            names.sizes[whole[1]] = f"{block} * 2**{max(bits, 0)}"
+        elif isinstance(size, int) and size % block and size in (*DEFAULT_SIZES.values(), PRODUCT_SIZE):
+            names.sizes[whole[1]] = max(size // block, 1) * block
+
+
+def _limit_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], launch: LaunchDraft) -> None:
+    """Set smaller defaults for sizes that are blocks along an axis, are kept in shared memory, or are exponents."""
+    for axis, text in enumerate(plain(launch.grid)):
+        large = {name for name in re.findall(r"\w+", text) if isinstance(names.sizes.get(name), str)}
+        if axis or len(large) > 1:
+            usual = DEFAULT_SIZES.get(len(large), 64) if len(large) > 1 else MOST_BLOCKS
+            names.sizes |= dict.fromkeys(large, usual)
+    by_default = {name for name, one in names.sizes.items() if one in (*DEFAULT_SIZES.values(), PRODUCT_SIZE)}
+    shared = launch.shared_bytes if isinstance(launch.shared_bytes, str) else ""
+    kept = names.sizes.keys() & re.findall(r"\w+", shared)
+    names.sizes |= dict.fromkeys(by_default & kept, SHARED_SIZE if len(kept) == 1 else UNSEEN)
+    exponents = by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", str(tensors)))
+    names.sizes |= dict.fromkeys(exponents, EXPONENT)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tuner.core.errors import KernelError
-from tuner.expressions.parsing import copied
+from tuner.expressions.parsing import copied, with_names
 from tuner.kernel.source.tree import expression, name_node, text_of, walk, words
 from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of
 from tuner.runtime.dtypes import ITEMSIZE
@@ -170,18 +170,8 @@ def called(tree: ast.expr | None, functions: Mapping[str, ast.expr | None]) -> a
             function = functions.get(name)
             if isinstance(function, ast.Lambda) and len(given) == len(function.args.args):
                 values = dict(zip((one.arg for one in function.args.args), given, strict=True))
-                return with_names(function.body, values)
+                return with_names(copied(function.body), values)
     return None
-
-
-def with_names(tree: ast.expr, values: Mapping[str, ast.expr]) -> ast.expr:
-    """Return an expression with others instead of names."""
-
-    class Names(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return values.get(node.id, node)
-
-    return cast("ast.expr", Names().visit(copied(tree)))
 
 
 def replaced(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -214,8 +213,6 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
 
     A number is a range of one.
     """
-    if isinstance(table.data.get("init"), list):
-        table.fail("init is a list", _ways(""))
     init = table.get("init", (str, dict, int, float, bool), "normal")
     if isinstance(init, int | float):
         if math.isnan(init):
@@ -226,8 +223,6 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
         return "uniform", (Expression(number, f"{table.where}: init"),) * 2, ()
     if isinstance(init, dict):
         inner = table.table("init")
-        if "value" in init:
-            inner.fail("unknown key 'value'", f"write init = {init['value']}")
         inner.only("uniform", "range")
         kind, form = ("range", "[first, step]") if "range" in init else ("uniform", "[least, largest]")
         between = tuple(checked(inner, kind, str(item), names) for item in inner.get(kind, list))
@@ -239,9 +234,6 @@ def _init(table: Table, names: Names, folder: Path) -> tuple[str, tuple[Expressi
     if ":" in init:
         function = named_function(table, "init", init, folder)
         return "file", (), (function.file, function.name)
-    with contextlib.suppress(ValueError):
-        if not math.isnan(value := float(init)):
-            table.fail(f"init = {init!r} is text", f"write init = {value}")
     if init not in (*INITS, "whole"):
         table.fail(f"init = {init!r}", _ways(init))
     return init, (), ()

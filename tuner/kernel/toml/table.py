@@ -3,7 +3,6 @@ and what its values are: names, dtypes, lists of values, expressions."""
 
 from __future__ import annotations
 
-import ast
 import difflib
 import functools
 import keyword
@@ -18,7 +17,7 @@ from tuner.core.errors import ExpressionError, KernelError, suggestion
 from tuner.core.model import Value
 from tuner.expressions.arithmetic import FUNCTION_NAMES, Expression, parse
 from tuner.expressions.elementwise import NAMES as FUNCTIONS
-from tuner.expressions.parsing import parse_tree, unparse
+from tuner.expressions.parsing import parse_tree, unparse, with_names
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.headers import first_file
 from tuner.kernel.variant_spec import RESOURCE_NAMES, own_first
@@ -358,16 +357,7 @@ def _parsed(table: Table, key: str, text: str, definitions: Mapping[str, str]) -
 @functools.lru_cache(maxsize=4096)
 def _with_definitions(text: str, definitions: tuple[tuple[str, str], ...]) -> str:
     """Return an expression with the texts of definitions in it: put in as trees, so that they need no parentheses."""
-    return unparse(_Replaced(dict(definitions)).visit(parse_tree(text)))
-
-
-class _Replaced(ast.NodeTransformer):
-    def __init__(self, definitions: Mapping[str, str]) -> None:
-        self._definitions = definitions
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        text = self._definitions.get(node.id)
-        return node if text is None else parse(text).syntax
+    return unparse(with_names(parse_tree(text), {name: parse(own).syntax for name, own in definitions}))
 
 
 def exists(path: Path) -> bool:
