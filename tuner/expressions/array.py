@@ -117,7 +117,7 @@ class ArrayExpression:
         whole: bool = False,
         word: float = INT64,
         largest: float = math.inf,
-        most: int | None = None,
+        most: float | None = None,
     ) -> tuple[npt.NDArray[Any], Array]:
         """Return values and magnitudes; the magnitude is 0 where float32 arithmetic is exact.
 

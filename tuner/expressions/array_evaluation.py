@@ -62,7 +62,7 @@ class Evaluation:
         whole: bool = False,
         word: float = INT64,
         largest: float = math.inf,
-        most: int | None = None,
+        most: float | None = None,
     ) -> None:
         self._text, self._names = text, names
         self._whole_names = {name: value for name, value in names.items() if isinstance(value, int)}
@@ -112,10 +112,10 @@ class Evaluation:
                 index = self._index(node.slice)
                 return self._moved(lambda array: np.asarray(array)[index], [self.run(node.value)])
             case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as test, then, otherwise]):
-                compare, left, right = self._sides(test)
+                compare, one, other = self._sides(test)
                 branches = self.run(then), self.run(otherwise)
-                self._check_broadcast(left, right, *branches)
-                return self._chosen(compare, left, right, *branches)
+                self._check_broadcast(one, other, *branches)
+                return self._chosen(compare, one, other, *branches)
             case ast.Call(func=ast.Name(id=name)) if name in elementwise.FUNCTIONS:
                 arguments = tuple(self.run(child) for child in node.args)
                 self._check_broadcast(*arguments)
@@ -212,7 +212,8 @@ class Evaluation:
         sign = elementwise.SIGNS[type(op)][0]
         if isinstance(op, ast.Div):
             a, b = self.floating(a, sign), self.floating(b, sign)
-        return magnitudes.combined(op, *self._alike(sign, a, b), NUMPY)
+        a, b = self._alike(sign, a, b)
+        return magnitudes.combined(op, a, b, NUMPY)
 
     def _product(self, a: Sized, b: Sized) -> Sized:
         """Return a matrix product."""
