@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from tests.torch_on_numpy import torch_on_numpy
-from tuner.core.errors import ExpressionError, TunerError, UsageError
+from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Gpu
-from tuner.expressions.array import ArrayExpression
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of, library_version
 from tuner.gpu.baselines import make_call
@@ -222,25 +221,3 @@ def test_functions_of_modules() -> None:
 
 
 # -- NumPy
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "-x / (y + 2) - x**2",
-        "where(x > y, x, exp(y))",
-        "sum(maximum(x, y), axis=1, keepdims=True)",
-        "x @ transpose(y)",
-    ],
-)
-def test_plain_numpy_agrees_with_the_reference(text: str) -> None:
-    rng = np.random.default_rng(0)
-    values = {"x": rng.random((3, 4)), "y": rng.random((3, 4))}
-    np.testing.assert_allclose(
-        ArrayExpression(text).compute(values), ArrayExpression(text).evaluate(values)[0]
-    )
-
-
-def test_plain_numpy_says_what_is_missing() -> None:
-    with pytest.raises(ExpressionError, match="reference 'x @ y'"):
-        ArrayExpression("x @ y").compute({"x": np.ones((2, 3)), "y": np.ones((2, 3))})
