@@ -218,6 +218,3 @@ def test_functions_of_modules() -> None:
     assert load_function("math:sqrt", None)(4.0) == 2.0
     with pytest.raises(UsageError, match="no module named nothing_like_this"):
         load_function("nothing_like_this.inner:f", None)
-
-
-# -- NumPy
