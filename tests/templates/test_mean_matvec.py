@@ -144,6 +144,25 @@ def test_shared_memory_is_what_the_templates_use() -> None:
             assert needed <= launch.shared_bytes <= needed + 4 * 8 * 32 * 8
 
 
+def test_scratch_memory_is_as_large_as_the_work() -> None:
+    """A slice has elements of several groups, unless a copy is of one group's; its parts are added up apart."""
+    rng, device = random.Random(7), ARCHITECTURES[90]
+    groups, length = 70, 1000
+    for name, layout in itertools.product(("fused", "fused_bulk"), LAYOUTS):
+        of = problem(layout=layout, sizes=(groups, 33, length))
+        p = draw(KERNEL, KERNEL.variants[name], of, device, rng)
+        by_group = name == "fused_bulk" and layout == "nml"
+        slices = groups * -(-length // p["slice"]) if by_group else -(-groups * length // p["slice"])
+        batches, tiles_n = -(-groups // p["block_m"]), -(-length // p["block_n"])
+        plan = make_plan(KERNEL, of, device, Configuration.of(name, p))
+        scratch = {buffer.name: buffer.count for buffer in plan.scratch}
+        assert scratch["counters"] == 3 + batches
+        assert scratch["tickets"] == (slices if p["parts"] > 1 else 1)
+        assert scratch["partial"] == (p["parts"] * groups * length if p["parts"] > 1 else 1)
+        useful = max(slices * p["parts"], batches * tiles_n)
+        assert plan.launches[0].grid[0] == min(useful, p["blocks_per_sm"] * device.sm_count)
+
+
 # -- what is right
 
 

@@ -14,7 +14,7 @@ from tests.on_host import HostConfiguration
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem
 from tuner.inspect.emulator.building import COMPILER
-from tuner.inspect.emulator.host import HostArray, KernelFault, Schedule
+from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.render import render
@@ -107,35 +107,6 @@ def worst(
 @pytest.mark.parametrize("case", CASES)
 def test_products_at_edge_case_sizes(case: str, tmp_path: Path) -> None:
     assert worst(case, iter(SIZES), tmp_path) <= 1
-
-
-@needs_compiler
-@pytest.mark.parametrize(
-    ("right", "wrong"),
-    [
-        (
-            "                    __syncthreads();\n                    multiply_ahead(-1,",
-            "                    multiply_ahead(-1,",
-        ),
-        ("b_target += to_other_buffer;\n", ""),
-        ("min(row(i), last_row)", "row(i)"),
-        ("const int depth = aligned ? left % BLOCK_K : min(left, BLOCK_K);", "const int depth = BLOCK_K;"),
-    ],
-    ids=["no barrier", "one buffer for both", "rows behind the matrix", "k behind its end"],
-)
-def test_the_host_finds_what_is_left_out(right: str, wrong: str, tmp_path: Path) -> None:
-    def edit(source: str) -> str:
-        if "multiply_block" not in source:
-            return source
-        assert right in source
-        return source.replace(right, wrong)
-
-    try:
-        error = worst("register_tiled-float32-nn", iter(SIZES), tmp_path, edit)
-    except KernelFault as fault:
-        assert "outside an array" in str(fault)
-    else:
-        assert error > 1
 
 
 # -- the inner loop
