@@ -184,7 +184,9 @@ def test_headers_define_nothing_that_another_file_of_a_program_may_not() -> None
     said = subprocess.run(["nm", "-C", interface()], capture_output=True, text=True, check=True)
     symbols = [line.split(None, 2)[1:] for line in said.stdout.splitlines() if not line.startswith(" ")]
     assert any(kind == "W" and "kernel_tune" in name for kind, name in symbols)
-    assert not [name for kind, name in symbols if kind in "TBDR" and "kernel_tune::" in name.partition("(")[0]]
+    assert not [
+        name for kind, name in symbols if kind in "TBDR" and "kernel_tune::" in name.partition("(")[0]
+    ]
 
 
 @pytest.mark.parametrize("compiler", ["g++", "clang++", "nvcc"])
