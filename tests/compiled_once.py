@@ -42,6 +42,8 @@ if KEPT.stat().st_uid != os.getuid():
 UNREAD_S = 7 * 86400.0
 PRECOMPILED = "PRECOMPILED"
 """Variable of the environment of what precompiles headers, as users' processes do."""
+ANY_CODE = "ANY_CODE"
+"""Variable of the environment of tests for which any code that NVRTC makes will do: it takes it half of the time."""
 
 _compile_source, _compile, COMPILER = nvrtc.compile_source, building.compile_cpp, building.COMPILER
 _machine = building.machine
@@ -112,6 +114,8 @@ def compile_source(
 ) -> nvrtc.Cubin:
     """Return what the function of this name in :mod:`tuner.children.nvrtc` does."""
     headers = headers or nvrtc.headers_of(source, include, entry, options)
+    if ANY_CODE in os.environ:
+        options = (*options, "--Ofast-compile=max")
     compile_it = functools.partial(
         _compile_source, source, entry, arch, options, include, listing=listing, headers=headers,
         precompiled=precompiled,
