@@ -198,7 +198,7 @@ def test_programs_and_two_bundles_have_no_warning_in_one_file(compiler: str, tmp
         interface()  # as strict
         pytest.skip("tests/runtime/test_cpp_programs.py builds the example as strictly")
     shutil.copytree(INCLUDE, tmp_path / "first")
-    text, options = TWICE, [*STRICT, "-fsyntax-only", *include_options()]
+    text, options = TWICE, [*STRICT, "-fno-exceptions", "-fno-rtti", "-fsyntax-only", *include_options()]
     if compiler == "nvcc":  # which has includes of its own, and warnings in a .cu file
         options = ["-std=c++17", "-x", "cu", "--ptx"]
     else:

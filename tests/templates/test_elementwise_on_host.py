@@ -122,7 +122,8 @@ def test_every_element_once(name: str, dtype: str, tmp_path: Path) -> None:
 def test_every_expression(op: str, dtype: str, tmp_path: Path) -> None:
     kernel, rng = load_kernel("transform"), random.Random(f"{op} {dtype}")
     problem = kernel.problem({"n": 1000}, {"": dtype}, {"op": op})
-    cases = [case for variant in kernel.variants for case in cases_of(kernel, problem, variant, 1, rng)]
+    variants = list(kernel.variants)[dtype == "float32" :: 2]  # the other half with the other expression
+    cases = [case for variant in variants for case in cases_of(kernel, problem, variant, 1, rng)]
     cases += cases_of(kernel, problem, "bulk", 1, rng, stages=1)
     cases += cases_of(kernel, problem, "bulk", 1, rng, bulk_store=True)
     check(kernel, problem, cases, tmp_path)
