@@ -101,6 +101,10 @@ def machine() -> Path:
     return _machine().resolve()
 
 
+_OF_LARGE = re.compile(r"include|texture|surface|tex\dD|surf\dD|cuda[A-Z]")
+"""What a source may have of which NVRTC knows nothing where it is told to do without; others are the same code then."""
+
+
 def compile_source(
     source: str,
     entry: str,
@@ -116,6 +120,8 @@ def compile_source(
     headers = headers or nvrtc.headers_of(source, include, entry, options)
     if ANY_CODE in os.environ:
         options = (*options, "--Ofast-compile=max")
+    if not _OF_LARGE.search(source):
+        options = (*options, "--minimal")
     compile_it = functools.partial(
         _compile_source, source, entry, arch, options, include, listing=listing, headers=headers,
         precompiled=precompiled,
