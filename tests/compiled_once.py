@@ -101,7 +101,7 @@ def machine() -> Path:
     return _machine().resolve()
 
 
-_OF_LARGE = re.compile(r"include|texture|surface|tex\dD|surf\dD|cuda[A-Z]")
+_OF_LARGE = re.compile(r"include|<<<|texture|surface|tex\dD|surf\dD|cuda[A-Z]")
 """What a source may have of which NVRTC knows nothing where it is told to do without; others are the same code then."""
 
 
