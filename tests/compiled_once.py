@@ -42,6 +42,8 @@ if KEPT.stat().st_uid != os.getuid():
 UNREAD_S = 7 * 86400.0
 PRECOMPILED = "PRECOMPILED"
 """Variable of the environment of what precompiles headers, as users' processes do."""
+ANY_CODE = "ANY_CODE"
+"""Variable of the environment of tests for which any code that NVRTC makes will do: it takes it half of the time."""
 
 _compile_source, _compile, COMPILER = nvrtc.compile_source, building.compile_cpp, building.COMPILER
 _machine = building.machine
@@ -99,6 +101,10 @@ def machine() -> Path:
     return _machine().resolve()
 
 
+_OF_LARGE = re.compile(r"include|<<<|texture|surface|tex\dD|surf\dD|cuda[A-Z]")
+"""What a source may have of which NVRTC knows nothing where it is told to do without; others are the same code then."""
+
+
 def compile_source(
     source: str,
     entry: str,
@@ -112,6 +118,10 @@ def compile_source(
 ) -> nvrtc.Cubin:
     """Return what the function of this name in :mod:`tuner.children.nvrtc` does."""
     headers = headers or nvrtc.headers_of(source, include, entry, options)
+    if ANY_CODE in os.environ:
+        options = (*options, "--Ofast-compile=max")
+    if not _OF_LARGE.search(source):
+        options = (*options, "--minimal")
     compile_it = functools.partial(
         _compile_source, source, entry, arch, options, include, listing=listing, headers=headers,
         precompiled=precompiled,
@@ -145,9 +155,24 @@ def ptx(source: str, entry: str, arch: str) -> str:
     return _kept(_key(nvrtc.nvrtc_version(), source, entry, *options), compiled).decode()
 
 
+def front_end(source: str, arch: str) -> str:
+    """Return what NVRTC's front end says of a source: whether it is C++, for a tenth of the time of its compilation."""
+    bindings = nvrtc.nvrtc()
+    _, program = bindings.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, None, None)
+    options = [one for one in nvrtc.compile_options(arch) if "ptxas" not in one] + ["--fdevice-syntax-only"]
+    bindings.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
+    _, size = bindings.nvrtcGetProgramLogSize(program)
+    bindings.nvrtcGetProgramLog(program, text := b" " * size)
+    return text.rstrip(b"\0").decode().strip()
+
+
 def precompiled_file(headers: precompiled.PrecompiledHeaders, *given: Any) -> Path | None:
     """Return what :meth:`PrecompiledHeaders.find` does, where that is asked for."""
     return _find(headers, *given) if PRECOMPILED in os.environ else None
+
+
+OF_KERNELS: tuple[str, ...] = ()
+"""Further options for kernels on the CPU."""
 
 
 def compile_kernel(*words: object) -> None:
@@ -168,11 +193,11 @@ def compile_kernel(*words: object) -> None:
         return
 
     def compiled() -> bytes:
-        _compile(*words)
+        _compile(*words, *OF_KERNELS)
         return output.read_bytes()
 
     # The machine's folder is named by the compiler's version, its options, and its headers; the library names it.
-    key = _key(str(machine()), *map(str, sorted(read.items())), *parts)
+    key = _key(str(machine()), *OF_KERNELS, *map(str, sorted(read.items())), *parts)
     library = _kept(key, compiled)
     output.unlink(missing_ok=True)  # one that is loaded stays as it is
     output.write_bytes(library)

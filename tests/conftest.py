@@ -174,6 +174,12 @@ def tune(
 
 
 @pytest.fixture
+def any_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels are compiled, but nobody looks at how good their code is."""
+    monkeypatch.setenv(compiled_once.ANY_CODE, "1")
+
+
+@pytest.fixture
 def fast() -> Iterator[Path]:
     """A folder in memory: waiting for a disk hides races."""
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))

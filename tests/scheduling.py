@@ -14,15 +14,28 @@ from xdist.scheduler import LoadFileScheduling
 from tuner.devices.started import has_gpu
 
 FEW_AND_LONG = (
+    "tests/cli/test_bundle_folder.py",
     "tests/cli/test_homeless.py",
+    "tests/cli/test_run_process.py",
+    "tests/devices/test_measuring_process.py",
+    "tests/docs/test_code.py",
     "tests/docs/test_notebooks.py",
     "tests/docs/test_tutorial.py",
     "tests/faults/test_kills.py",
     "tests/fleet/test_cluster.py",
+    "tests/inspect/check/test_order.py",
+    "tests/inspect/check/test_variants.py",
     "tests/report/html/test_in_browser.py",
+    "tests/report/test_run_plot.py",
+    "tests/runtime/test_bundle.py",
+    "tests/runtime/test_bundles.py",
+    "tests/runtime/test_cpp_launcher.py",
     "tests/runtime/test_cpp_programs.py",
+    "tests/templates/test_bmm.py",
+    "tests/templates/test_sm90_kernel.py",
     "tests/templates/test_sm90_tiles.py",
     "tests/test_packaging.py",
+    "tests/tuning/test_signals.py",
 )
 """Files whose few tests take or wait for seconds: at the end, where their number puts them, the other workers wait."""
 OF_ONE = "files of one worker"

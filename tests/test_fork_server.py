@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,8 +16,6 @@ from tests.faults.command_line import assert_no_process_left
 from tests.faults.killing import marked
 from tests.faults.processes import gone
 from tests.fork_server import MARK, ForkedPopen
-from tuner.children.compilation import COMPILING
-from tuner.core.processes import Child, ChildDied
 
 SHOWN = """
 import os, sys
@@ -30,8 +27,9 @@ sys.exit({end})
 """
 
 
-@pytest.mark.parametrize("end", ["0", "7", "'why'", "1 / 0", "os.kill(os.getpid(), 15)"])
-@pytest.mark.parametrize("session", [True, False])
+@pytest.mark.parametrize(
+    ("end", "session"), [("7", True), ("'why'", False), ("1 / 0", True), ("os.kill(os.getpid(), 15)", False)]
+)
 def test_a_fork_has_what_a_process_has(end: str, session: bool, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SHOWN.format(end=end), "one", "two"]
     seen = []
@@ -50,21 +48,6 @@ def test_a_fork_has_what_a_process_has(end: str, session: bool, tmp_path: Path) 
         seen.append((process.returncode, out, errors.splitlines()[:1], errors.splitlines()[-1:]))
     assert seen[0] == seen[1]
     assert str(os.getpid()) in seen[1][1] and ("True" in seen[1][1]) == session
-
-
-def test_a_module_runs_as_the_main_one(capfd: pytest.CaptureFixture[str]) -> None:
-    assert ForkedPopen([sys.executable, "-m", "tuner", "--version"]).wait(200) == 0
-    assert capfd.readouterr().out.startswith("tune")
-
-
-@pytest.mark.usefixtures("forked_children")
-def test_a_child_of_the_tuner_can_be_killed() -> None:
-    child = Child("tuner.children.compile_worker", COMPILING, ["-", str(1 << 30)])
-    assert child.is_alive()
-    os.kill(child.pid, signal.SIGKILL)
-    with pytest.raises(ChildDied, match="SIGKILL"):
-        child.receive(60)
-    assert child.kill()
 
 
 def test_proc_shows_a_fork_as_a_process_and_its_children_die_with_it() -> None:

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
-MOST_BYTES = 1_400_000
+MOST_BYTES = 1_200_000
 
 
 def example(folder: Path) -> Path:
@@ -58,13 +58,13 @@ def test_the_same_winners_give_the_same_bytes(tmp_path: Path, capsys: pytest.Cap
 
 def test_winners_of_gemm_are_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     products = [case for case in cases(H200) if case.kernel.name == "gemm"]
-    winners = list({case.configuration: case for case in products}.values())[:4]
+    winners = list({case.configuration: case for case in products}.values())[:2]
     store_winners(tmp_path / "w.db", winners[0].kernel, [(one.problem, one.configuration) for one in winners])
     output = tmp_path / "gemm_bundle"
     said = said_by(capsys, "bundle", "--kernel", "gemm", "--db", str(tmp_path / "w.db"), "-o", str(output))
     assert said.code == 0, said.err
     manifest = read_manifest((output / "manifest.json").read_bytes())
-    assert len(manifest.winners) == len({winner.configuration for winner in manifest.winners}) == 4
+    assert len(manifest.winners) == len({winner.configuration for winner in manifest.winners}) == 2
     assert sum(map(len, contents(output).values())) <= MOST_BYTES
 
 

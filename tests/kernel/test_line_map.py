@@ -208,6 +208,7 @@ def test_explain_names_the_templates_line(tmp_path: Path) -> None:
 # -- directives
 
 
+@pytest.mark.usefixtures("any_code")
 @pytest.mark.parametrize("variant", ["split_k"])
 def test_source_with_line_directives_compiles_to_the_same(variant: str) -> None:
     kernel = load_kernel("gemm")

@@ -26,7 +26,7 @@ from tuner.runtime.dispatch import dispatch
 from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.manifest import read_manifest
 
-pytestmark = pytest.mark.usefixtures("forked_children")
+pytestmark = pytest.mark.usefixtures("forked_children", "any_code")
 
 EXAMPLES = [str(ROOT / "docs" / "examples" / name / f"{name}.toml") for name in ("heat", "sort")]
 """Of repeated launches; test_plans.py has the others."""

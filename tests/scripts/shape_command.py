@@ -21,8 +21,6 @@ class Command:
         self.calls: list[list[str]] = []
         self.ratios = {"torch": 1.1, "cublaslt": 1.08}
         self.warm_ratios = {"torch": 1.02, "cublaslt": 1.01}
-        self.exportable = True
-        self.absent: set[str] = set()
 
     def __call__(self, *words: str) -> tuple[str, float]:
         self.calls.append(list(words))
@@ -96,8 +94,8 @@ class Command:
             "configuration": {"block_m": 128, "stages": 4},
             "time_ns": 1.7e5,
             "edge_sizes_verified": 12,
-            "exportable": self.exportable,
-            "reason": "" if self.exportable else "in a fresh process: hang",
+            "exportable": True,
+            "reason": "",
         }
         found: dict[str, Any] = {"gpu": "NVIDIA H200", "winner": winner, "stats": {"trials": 200}}
         return found
@@ -118,10 +116,6 @@ class Command:
         libraries = [
             entry("torch" if name == "torch" else f"cublaslt.py:{name}", ratio)
             for name, ratio in (self.warm_ratios if mode == "warm" else self.ratios).items()
-            if name not in self.absent
-        ]
-        failed = [
-            {"contestant": f"cublaslt.py:{name}", "what": "", "error": "no list"} for name in self.absent
         ]
         return {
             "problem": {"sizes": sizes},
@@ -130,7 +124,7 @@ class Command:
                 "noise_floor": 0.002,
                 "tags": [],
                 "contestants": [entry("best", None), *libraries],
-                "failed": failed,
+                "failed": [],
             },
         }
 

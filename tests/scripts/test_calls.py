@@ -100,28 +100,3 @@ def test_the_page_says_what_was_measured(tmp_path: Path, monkeypatch: pytest.Mon
     races, host = program.races(), program.host()
     assert "| way 1 | 1 | 1.0500 | 1.0500 | 1 |" in races and "NVIDIA H200" in races
     assert "| a warm call, Python | 9.25 us |" in host and "| a bundle of 10 products | 1.70 MB |" in host
-
-
-def test_what_was_measured_is_not_measured_again(
-    every: list[Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(calls, "cases", lambda _: every)
-    given = calls.parse(["--only", "softmax", "--work", str(tmp_path)])
-    study = calls.Study(given, ARCHITECTURES[90])
-    (case,) = study.cases
-    assert study.modes_left(case) == ["own", "warm"]
-    assert study._short().kernel.name == "gemm"  # for the other steps, whatever is raced
-    known = {**row(1.0), "configuration": str(case.configuration)}
-    study.keep(races={f"{case.key} own": known, f"{case.key} warm": {"error": "no memory"}})
-    assert calls.Study(given, ARCHITECTURES[90]).modes_left(case) == ["warm"]
-
-
-def test_what_is_slower_is_timed_once_more() -> None:
-    def row(verdict: str) -> dict[str, Any]:
-        return {"asked": "own", "ratios": {"Python": {"verdict": verdict}}}
-
-    rows = [row("slower"), row("same"), {"asked": "warm", "error": "hung"}]
-    settled = list(calls.settled(rows, lambda mode: [row("ambiguous")] if mode == "own" else []))
-    assert [one.get("ratios") for one in settled] == [row("ambiguous")["ratios"], row("same")["ratios"], None]
-    assert settled[0]["first"] == row("slower")["ratios"]
-    assert "first" not in settled[1]

@@ -50,34 +50,3 @@ def test_it_goes_on_where_it_was(script: Any, tmp_path: Path, monkeypatch: pytes
     broken.clear()
     assert script.main() == 0 and asked[5:] == [1]
     assert len(json.loads(out.read_text())) == 5
-
-
-def test_both_orders_of_what_is_built(script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def output_of(command: list[str], environment: Any = None) -> str:
-        asked.append(Path(environment["TRITON_CACHE_DIR"]).name)
-        return "1.5\t6\tnum_warps: 4\n" if command[-1] == "kernels" else '{"seconds": 2.0}'
-
-    monkeypatch.setattr(script, "output_of", output_of)
-    monkeypatch.setattr(script, "tune", lambda _, *words: asked.append(words[0]))
-    out = tmp_path / "built.json"
-    monkeypatch.setattr(sys, "argv", ["compare.py", "--built", "--only", "softmax", "--out", str(out)])
-    assert script.main() == 0
-    assert asked == ["tune", "triton", "bench"] * 2 + ["triton", "tune", "bench"] * 2
-    assert [one["triton"]["configurations"] for one in json.loads(out.read_text())] == [6] * 4
-
-
-def test_a_missing_triton_is_one_line(
-    script: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(script.importlib.util, "find_spec", lambda _: None)
-    monkeypatch.setattr(sys, "argv", ["compare.py"])
-    assert script.main() == 2
-    assert capsys.readouterr().err == "Triton is not installed: pip install triton\n"
-
-
-def test_a_command_that_fails_says_why(script: Any) -> None:
-    with pytest.raises(RuntimeError, match="exit status 3: no such kernel"):
-        words = [sys.executable, "-c", "import sys; sys.stderr.write('no such kernel'); sys.exit(3)"]
-        script.output_of(words, {})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,70 +83,6 @@ def test_what_is_done_is_not_done_again(work: Path) -> None:
     assert decoder.main(["--work", str(work), "--device", "cpu", "--layers", "3"], lambda _: again) == 2
 
 
-def test_no_step_is_begun_without_time(work: Path) -> None:
-    assert run(work, Gemm(), "--seconds", "1")["cases"] == {}
-    assert (work / "problems.csv").is_file()
-
-
-def test_the_problems_are_tuned_in_one_list(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And once; a list that was told to stop goes on."""
-    commands: list[list[str]] = []
-    told: list[int] = []
-
-    class Tune:
-        def __init__(self, command: list[str]) -> None:
-            commands.append(command)
-
-        def wait(self, timeout: float = 0.0) -> int:
-            if 0.0 < timeout < 100 and not told:
-                raise subprocess.TimeoutExpired("tune", timeout)
-            return 0
-
-        def kill(self) -> None:
-            pass
-
-        def terminate(self) -> None:
-            told.append(len(commands))
-
-    words = ["--work", str(work), "--device", "cpu", "--tiny"]
-    monkeypatch.setattr(subprocess, "Popen", Tune)
-    monkeypatch.setattr(decoder.Study, "_measured", lambda *_: pytest.fail("there is no GPU"))
-    assert decoder.main([*words, "--seconds", "20"]) == 1 and not commands  # 20 s do not suffice
-    assert decoder.main([*words, "--seconds", "60"]) == 1 and told == [1]
-    monkeypatch.setattr(decoder.Study, "_measure", lambda _: None)
-    for _ in range(2):
-        decoder.main(words)
-    stopped, gone_on = commands
-    assert str(work / "problems.csv") in stopped and gone_on == [*stopped, "--resume"]
-
-
-def test_a_kernel_that_is_not_tuned_costs_no_other(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    class Tune:
-        def __init__(self, command: list[str]) -> None:
-            asked.append(command[command.index("run") + 1])
-
-        def wait(self, timeout: float = 0.0) -> int:
-            return 3 * (asked[-1] == "rope")
-
-        def kill(self) -> None:
-            pass
-
-    monkeypatch.setattr(subprocess, "Popen", Tune)
-    words = ["--work", str(work), "--device", "cpu", "--tiny", "--operators"]
-    assert decoder.main(words) == 1 and asked == [*decoder.OPTIONS]
-    tuned = json.loads((work / "block.state.json").read_text())["tuned"]
-    assert {*decoder.OPTIONS} - {*tuned} == {"rope"}
-
-
-def test_winners_are_bundled(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "tune", lambda *words: Path(words[-1]).mkdir())
-    monkeypatch.setattr(decoder.tuner, "load", lambda kernel, bundle: bundle)
-    given = decoder.parsed(["--work", str(work), "--device", "cpu", "--tiny"])
-    assert decoder.Study(given)._bundled("gemm").is_dir()
-
-
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "gemm": torch.nn.functional.linear,
     "norm": models.add_rms_norm,
@@ -194,23 +129,3 @@ def test_operators_get_what_is_tuned(work: Path) -> None:
             tuned.add(tuple((*one.shape, one.dtype) for one in inputs))
         assert tuned == operators.given[name], name
     assert written(work, operators.load, "--operators", name="block") == data
-
-
-def test_a_pass_that_fails_costs_no_other(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, measured = decoder.Study._measured, list[str]()
-    names = [case.name for case in decoder_model.TINY_CASES]
-
-    def fails(self: Any, case: Any) -> Any:
-        measured.append(case.name)
-        if case.name == names[0] and len(measured) < 5:
-            raise RuntimeError("an illegal address")
-        return own(self, case)
-
-    monkeypatch.setattr(decoder.Study, "_measured", fails)
-    assert list(run(work, Gemm())["cases"]) == []
-    data = run(work, Gemm())  # by a new process: what has failed comes last
-    assert list(data["cases"]) == names[1:] and measured == [names[0], *names[1:], names[0]]
-    assert "illegal address" in data["failed"][names[0]]
-    assert "FAILED: prefill-24" in (work.parent / "out" / "decoder.txt").read_text()
-    data = run(work, Gemm())
-    assert set(data["cases"]) == set(names) and not data["failed"]

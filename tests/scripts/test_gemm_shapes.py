@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 from pathlib import Path
 
@@ -32,13 +31,6 @@ def test_shapes_are_those_of_the_table() -> None:
             Shape.parse(text)
 
 
-def test_each_search_is_from_scratch(tmp_path: Path, command: Command) -> None:
-    study(tmp_path, CUBE, FEW, steps="search")
-    searches = [words for words in command.calls if words[0] == "--kernel"]
-    assert len(searches) == 2 and all("--from-scratch" in words for words in searches)
-    assert all(words[words.index("--trials") + 1] == "200" for words in searches)
-
-
 def test_nothing_is_measured_twice(tmp_path: Path, command: Command) -> None:
     study(tmp_path, CUBE)
     before = len(command.calls)
@@ -62,29 +54,6 @@ def test_what_was_found_before_an_end_is_kept(
     assert not notes.has(problems(FEW)[0], "search")
 
 
-def test_one_process_races_several(tmp_path: Path, command: Command) -> None:
-    shapes = [Shape(64 * i, 64, 64) for i in range(1, 11)]
-    study(tmp_path, *shapes)
-    races = [words for words in command.calls if words[0] == "bench"]
-    assert [words.count("--problem") for words in races] == [8, 2]
-    assert all("--regime" not in words for words in races)
-    assert all(f"{gemm_shapes.CUBLASLT}:cublaslt" in words for words in races)
-
-
-def test_a_winner_that_was_not_confirmed_is_not_raced(tmp_path: Path, command: Command) -> None:
-    command.exportable = False
-    _, rows = study(tmp_path, CUBE)
-    assert all(words[0] != "bench" for words in command.calls)
-    assert "not timed: in a fresh process: hang" in shape_notes.text_of("gemm-shapes", {"problems": rows})
-
-
-def test_a_library_that_fails_is_named(tmp_path: Path, command: Command) -> None:
-    command.absent = {"cublaslt"}
-    notes, _ = study(tmp_path, CUBE)
-    text = shape_notes.report(notes, None)
-    assert "cublaslt failed: no list" in text and "**1.100** to torch.mm" in text
-
-
 def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
     other = Shape(64, 64, 64)
     notes, _ = study(tmp_path / "work", CUBE, other, steps="search,ablate")
@@ -101,12 +70,6 @@ def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
     assert sum(words[0] == "ablate" for words in command.calls) == 2
 
 
-def test_some_problems_are_whole_before_the_next_begin(tmp_path: Path, command: Command) -> None:
-    study(tmp_path, *(Shape(64 * i, 64, 64) for i in range(1, 10)))
-    kinds = [words[0] for words in command.calls if words[0] in ("--kernel", "bench")]
-    assert kinds == ["--kernel"] * 8 + ["bench", "--kernel", "bench"]
-
-
 def test_no_more_races_are_begun_than_there_is_time_for(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,16 +83,6 @@ def test_no_more_races_are_begun_than_there_is_time_for(
     assert command.calls[-1].count("--problem") == 2
 
 
-def test_both_timings_are_raced_in_one_process(tmp_path: Path, command: Command) -> None:
-    command.warm_ratios = {"torch": 0.98, "cublaslt": 1.2}
-    notes, _ = study(tmp_path, CUBE, FEW)
-    (race,) = (words for words in command.calls if words[0] == "bench")
-    assert [after for before, after in itertools.pairwise(race) if before == "--mode"] == ["auto", "warm"]
-    shape_notes.report(notes, tmp_path)
-    found = json.loads((tmp_path / "gemm-shapes.json").read_text())["problems"]
-    assert [one["warm"]["mode"] for one in found] == ["warm", "warm"]
-
-
 def test_problems_are_drawn_by_a_seed() -> None:
     found = shape_notes.drawn(60, 7, ["bfloat16", "float16"])
     assert found == shape_notes.drawn(60, 7, ["bfloat16", "float16"])
@@ -140,10 +93,3 @@ def test_problems_are_drawn_by_a_seed() -> None:
     sizes = [size for problem in found for size in vars(problem.shape).values()]
     assert 16 <= min(sizes) < 32 and 8192 < max(sizes) <= 16384
     assert sum(size < 512 for size in sizes) == pytest.approx(90, abs=25)  # the middle of the logarithms
-
-
-def test_all_layouts(tmp_path: Path) -> None:
-    arguments = argparse.Namespace(dtypes=["bfloat16"], layout=shape_notes.LAYOUTS, random=0, shapes=[])
-    found = gemm_shapes.problems_of(arguments, Notes(tmp_path))
-    counts = {layout: sum(one.layout == layout for one in found) for layout in shape_notes.LAYOUTS}
-    assert counts == {"nn": 16, "nt": 16, "tn": 3, "tt": 3}

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import gemm_shapes, harness, lab
-from scripts.shape_notes import Shape
-from tests.scripts.shape_command import Command, study
+from scripts import harness, lab
 from tuner.core.errors import UsageError
 
 
@@ -47,17 +45,3 @@ def test_rows_are_kept_until_all_are_there(tmp_path: Path) -> None:
     assert not [*out.parent.iterdir()]
     with lab.unfinished(None, "NVIDIA H200") as rows:
         rows.keep(first=1)
-
-
-def test_a_search_that_fails_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = Command()
-
-    def tune(*words: str) -> tuple[str, float]:
-        if words[0] == "--kernel" and "m=64,n=64,k=64" in words:
-            raise harness.CommandError("tune: exit status 4")
-        return command(*words)
-
-    monkeypatch.setattr(gemm_shapes, "tune", tune)
-    notes, rows = study(tmp_path, Shape(64, 64, 64), Shape(128, 64, 64))
-    assert [row["m"] for row in rows] == [128] and rows[0]["race"]["rivals"]
-    assert notes.failures == ["bfloat16-64x64x64: tune: exit status 4"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.hostile_input import databases, readers, runner
+from scripts.hostile_input import runner
 
 
 def problems(folder: Path, work: Callable[[], int], *arguments: str) -> str:
@@ -78,35 +78,6 @@ def test_a_fault_is_found(tmp_path: Path, fault: str, monkeypatch: pytest.Monkey
     assert fault in problems(folder, work)
 
 
-def test_a_command_has_more_time_by_the_clock_than_of_the_processor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What waits for compilers of a busy machine is no hang; what waits for ever is."""
-    monkeypatch.setattr(runner, "CPU_S", 0.02)
-    monkeypatch.setattr(runner, "COMPILING_S", 100.0)
-    streams, folder = tmp_path / "streams", tmp_path / "case"
-    streams.mkdir()
-    folder.mkdir()
-
-    def wait() -> int:
-        time.sleep(0.4)
-        return 0
-
-    for compiles, found in ((True, []), (False, ["hang: killed"])):
-        command = runner.Command("x", (), compiles=compiles)
-        assert [
-            p for p in runner.run_and_check(command, folder, streams, wait).problems if "hang" in p
-        ] == found
-
-
-def test_a_formula_in_csv_is_found(tmp_path: Path) -> None:
-    def work() -> int:
-        print("a,b\n-1.5,=1+1")
-        return 0
-
-    assert "formula: a cell is '=1+1'" in problems(tmp_path / "case", work, "--csv")
-
-
 @pytest.mark.parametrize("work", [refused, lambda: 0, lambda: Path("out").write_text("x") * 0])
 def test_what_is_as_documented_is_no_fault(tmp_path: Path, work: Callable[[], int]) -> None:
     def there() -> int:
@@ -114,17 +85,6 @@ def test_what_is_as_documented_is_no_fault(tmp_path: Path, work: Callable[[], in
         return work()
 
     assert problems(tmp_path / "case", there) == ""
-
-
-def test_every_command_comes_with_every_change() -> None:
-    changes = len(databases.CHANGES)
-    pairs = {
-        (number % changes, command.kind)
-        for number in range(changes * len(readers.COMMANDS))
-        for command in readers.commands("0", number, 1)
-    }
-    kinds = {kind for _, kind in pairs}
-    assert len(pairs) == changes * len(kinds)
 
 
 @pytest.mark.usefixtures("forked_children")

@@ -73,12 +73,6 @@ def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not {problem.key for problem in made} & {problem.key for problem in held_out}
 
 
-def test_a_folder_is_of_one_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "portfolio.json").write_text('{"problems": {}, "how": {"count": 200}}')
-    assert script.main(["--work", str(tmp_path), "--out", str(tmp_path / "o"), "--trials", "4"]) == 2
-    assert "another --work" in capsys.readouterr().err
-
-
 ROW: dict[str, Any] = {"over_tuned": 1.0, "slower_than_default": False, "expected": 1.1, "match": "portfolio"}
 ROW |= {"layout": "nn", "over_best_kept": 1.0}
 MEASURED: dict[str, Any] = {

@@ -31,13 +31,6 @@ def test_every_lattice_has_configurations(name: str) -> None:
     assert recorded
 
 
-def test_products_are_recorded_in_both_layouts() -> None:
-    gemm = load_kernel("gemm")
-    problems = [problem_of(gemm, text) for plan in PLANS["gemm"] for text in plan.problems]
-    assert {problem.options["layout"] for problem in problems} == {"nn", "nt"}
-    assert (problems[0].sizes["m"], problems[0].options["layout"]) == (4096, "nn")
-
-
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = (
         "block_size=128,256 vector_width=4 items_per_thread=1 min_blocks=0 arrangement=striped load_hint=none"

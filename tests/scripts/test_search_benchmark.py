@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from scripts.search import benchmark, cases
+from scripts.search import benchmark
 from scripts.search.tables import score
 from tuner.core import paths
 
@@ -42,23 +40,6 @@ def test_a_recording_is_replayed(
     assert all("100%" in words for words in runs)  # all come near the best
     assert len(runs) == (6 if "--taught 1" in how else 3)
     assert ("taught by 1\n" in said) == ("--taught 1" in how)
-
-
-def test_files_that_are_no_recorded_space_are_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    result = {
-        "configuration": {"bx": 1},
-        "measurements": [{"name": "score", "value": 3}],
-        "objectives": ["score"],
-    }
-    (tmp_path / "a.json").write_text(json.dumps({"results": [result]}))
-    (tmp_path / "ktt.json").write_text(json.dumps({"Metadata": {}, "Results": []}))
-    (tmp_path / "ktt.xml").write_text("<KTT/>")
-    with pytest.raises(SystemExit, match="no recorded space"):
-        cases.read_cases([tmp_path], [])
-    said = capsys.readouterr().err.splitlines()
-    assert ["score" in said[0], "ktt.json" in said[1], "ktt.xml" in said[2]] == [True] * 3
 
 
 def test_the_score_of_random_order_is_0_and_that_of_the_best_at_once_1() -> None:

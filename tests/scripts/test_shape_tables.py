@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts import gemm_shapes, pages, shape_notes
-from scripts.gemm_shapes import Study
-from scripts.page_figures import evidence
+from scripts import gemm_shapes
 from scripts.shape_notes import Problem, Shape
-from tests.scripts.shape_command import Command, given, problems, study
+from tests.scripts.shape_command import Command
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
 
@@ -22,25 +20,6 @@ def command(monkeypatch: pytest.MonkeyPatch) -> Command:
     command = Command()
     monkeypatch.setattr(gemm_shapes, "tune", command)
     return command
-
-
-def test_pages_tables_are_printed(tmp_path: Path, command: Command) -> None:
-    notes, rows = study(tmp_path, CUBE, FEW, ODD, steps="search,race")
-    text = shape_notes.report(notes, None)
-    assert len(rows) == 3 and "| 4096 x 4096 x 4096 | cold | 170.00 | 800.0 | 1.100, faster |" in text
-    assert "over the 2 shapes with aligned rows: **1.100** to torch.mm, **1.080** to best of cuBLASLt" in text
-
-
-def test_evidence(tmp_path: Path, command: Command) -> None:
-    notes, _ = study(tmp_path / "work", CUBE, ODD)
-    shape_notes.report(notes, tmp_path / "out")
-    found = json.loads((tmp_path / "out" / "gemm-shapes.json").read_text())
-    assert (found["gpu"], found["driver"]) == ("NVIDIA H200", "13.0")
-    assert [(one["m"], one["n"], one["k"], one["dtype"]) for one in found["problems"]] == [
-        *((4096, 4096, 4096, "bfloat16"), (4095, 4097, 4093, "bfloat16")),
-    ]
-    assert notes.problems() == problems(CUBE, ODD)
-    assert "| `wgmma` |" in (tmp_path / "out" / "gemm-shapes.txt").read_text()
 
 
 def test_the_table_has_all_that_is_known(
@@ -74,18 +53,6 @@ def test_the_table_has_all_that_is_known(
         ("bfloat16", "nn", 16),
         ("bfloat16", "nt", 4096),
     ]
-
-
-def test_pages_have_both_timings(tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    notes = Study(given(work=tmp_path / "work"))
-    notes.wanted = [Problem(shape, "bfloat16", layout) for layout in ("nn", "nt") for shape in (CUBE, FEW)]
-    notes.run(["search", "race"])
-    shape_notes.report(notes, tmp_path)
-    monkeypatch.setattr(evidence, "FOLDER", tmp_path)
-    assert "| mean to `torch.mm`, back to back | 1.020 | 1.020 |" in pages.FIGURES["gemm.summary"]()
-    assert "| 1.100, faster | 1.080, faster | 1.020, faster |" in pages.FIGURES["gemm.shapes"](
-        "bfloat16", "nt"
-    )
 
 
 @pytest.mark.parametrize(

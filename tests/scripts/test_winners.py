@@ -24,14 +24,6 @@ def test_the_best_is_not_chosen_by_the_rounds_that_judge_it() -> None:
     assert script.behind(slower, 0, best=0) == [1.0] * 40
 
 
-def test_problems_are_those_that_are_said() -> None:
-    assert len(set(script.PROBLEMS)) == 20 and len(set(script.OF_BUDGET)) == 8
-    assert [str(script.problem_of(text)[1]).split()[0] for text in script.PROBLEMS] == [
-        text.split()[0] for text in script.PROBLEMS
-    ]
-    assert len({text.split()[0] for text in script.OF_BUDGET}) == 6
-
-
 def test_it_measures_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

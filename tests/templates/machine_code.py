@@ -11,8 +11,6 @@ THREADS_PER_SM = {75: 1024, 80: 2048, 86: 1536, 89: 1536, 90: 2048, 100: 2048, 1
 SHARED_KIB = {75: 64, 80: 163, 90: 227, 100: 227}
 """Most that a block may have; 99 on the others."""
 LDG, STG, LDGSTS, UBLKCP = (0x381, 0x981), (0x386, 0x986), (0xFAE,), (0x3BA,)
-PREEXIT = (0x82D,)
-"""``griddepcontrol.launch_dependents``"""
 SIZES = {2: 2, 3: 2, 4: 4, 5: 8, 6: 16}
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from tests import compiled_once
 from tuner.children.nvrtc import Cubin, compile_source
 from tuner.core.model import Configuration, Gpu, Problem
-from tuner.inspect.emulator.source import code_of
 from tuner.kernel.plan import make_plan
-from tuner.kernel.render import render, render_launch
+from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
@@ -71,15 +68,3 @@ def ptx(source: str, entry: str, cc: int) -> str:
 def widest_load(text: str) -> int:
     """Return the bytes of the widest load from global memory in a PTX text."""
     return max(int(count or 1) * int(bits) // 8 for count, bits in _GLOBAL_LOAD.findall(text))
-
-
-def pieces(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, template: str, folder: Path
-) -> str:
-    """Return what a template of a test's own renders to for a configuration: ``{% include %}`` brings pieces in."""
-    file = folder / "pieces.cu.j2"
-    file.write_text(template)
-    *_, launch = kernel.launches(problem, gpu, configuration)
-    launch = replace(launch, template=file, programmatic=False)  # a piece need not wait for another kernel
-    source, _ = render_launch(kernel, launch, problem, gpu, configuration)
-    return code_of(source)

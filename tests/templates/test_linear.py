@@ -174,8 +174,13 @@ def test_the_references_agree_in_values_and_magnitudes(tmp_path: Path) -> None:
 
 
 @needs_compiler
-@pytest.mark.parametrize("op", ["gelu(x + bias)", "gelu_tanh(x)", "silu(x + bias)", "gelu(x) - residual"])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        *(("gelu(x + bias)", "float16"), ("gelu(x) - residual", "bfloat16")),
+        *(("gelu_tanh(x)", "bfloat16"), ("silu(x + bias)", "float16")),
+    ],
+)
 def test_short_forms_of_16_bits_stay_within_the_bound(op: str, dtype: str, tmp_path: Path) -> None:
     of, gpu = problem(35, 72, 8, "nn", dtype, op), ARCHITECTURES[80]
     values = {"block_m": 32, "block_n": 64, "block_k": 32, "warps_m": 1, "warps_n": 2}

@@ -50,22 +50,18 @@ CASES = [
     # Rows of whole chunks of 16 bytes: of A, B and C, or of all but C.
     ("mma_sync", "float16", "nn", 80, SMALL, [(40, 72, 104), (31, 64, 8), (1, 8, 136)]),
     ("mma_sync", "bfloat16", "nt", 89, SMALL, [(40, 72, 104), (33, 40, 32), (40, 66, 104), (33, 2, 32), (31, 65, 40)]),
-    ("mma_sync", "float16", "nt", 86, FLAT, [(20, 67, 264), (2, 33, 64)]),
     ("mma_sync", "float16", "nn", 75, SMALL, [(40, 72, 104), (7, 8, 16)]),
     ("mma_sync", "float16", "nt", 75, FLAT | {"stages": 2}, [(17, 40, 200), (16, 32, 64)]),
     ("mma_sync", "float16", "nn", 90, WIDE, [(65, 136, 264), (2, 128, 72)]),
     ("mma_sync", "float16", "tn", 80, SMALL, [(40, 72, 103), (8, 64, 8), (136, 8, 1)]),
-    ("mma_sync", "bfloat16", "tn", 90, WIDE, [(72, 136, 263), (128, 8, 65)]),
     ("mma_sync", "float16", "tn", 75, FLAT | {"stages": 2, "warps_n": 2}, [(24, 40, 201)]),
     ("mma_sync", "float16", "tn", 86, TALL, [(264, 40, 100), (8, 72, 33)]),
     ("mma_sync", "float16", "tt", 80, WIDE, [(72, 131, 264), (8, 7, 72)]),
-    ("mma_sync", "float16", "tt", 75, SMALL, [(40, 66, 104)]),
     # Of pairs of elements, or of single ones.
     ("mma_sync", "float16", "nn", 80, SMALL | PAIRS, [(33, 68, 100), (31, 66, 70), (2, 2, 2)]),
     ("mma_sync", "bfloat16", "nt", 80, WIDE | PAIRS, [(65, 130, 130), (3, 33, 66)]),
     ("mma_sync", "float16", "tn", 80, SMALL | PAIRS, [(34, 68, 101), (2, 2, 1)]),
     ("mma_sync", "float16", "nn", 89, SMALL | SINGLY, [(33, 67, 71), (3, 5, 7), (1, 1, 1), (40, 72, 104)]),
-    ("mma_sync", "bfloat16", "nn", 80, FLAT | SINGLY, [(15, 32, 129), (3, 8, 5), (15, 31, 128)]),
     ("mma_sync", "float16", "tn", 80, FLAT | SINGLY, [(17, 31, 129), (1, 1, 1)]),
     ("mma_sync", "bfloat16", "tt", 80, FLAT | SINGLY, [(15, 33, 129)]),
     ("mma_sync_padded", "bfloat16", "nn", 80, SQUARE, [(33, 67, 71), (40, 72, 100), (40, 70, 104)]),
@@ -74,11 +70,9 @@ CASES = [
     ("mma_sync_padded", "bfloat16", "tt", 80, SQUARE, [(33, 67, 41), (40, 66, 13), (35, 64, 8)]),
     ("mma_sync_split_k", "float16", "nn", 80, SMALL | {"split_k": 3}, [(40, 72, 200), (8, 8, 72)]),
     ("mma_sync_split_k", "float16", "nt", 75, SMALL | {"split_k": 2}, [(40, 72, 104)]),
-    ("mma_sync_split_k", "float16", "tn", 80, SMALL | {"split_k": 3}, [(40, 72, 199)]),
     ("mma_sync_split_k", "bfloat16", "tt", 80, SMALL | PAIRS | {"split_k": 2}, [(42, 71, 102)]),
     ("mma_sync_cluster_k", "bfloat16", "nt", 90, SMALL | {"cluster_k": 4}, [(40, 72, 200), (33, 65, 40)]),
     ("mma_sync_cluster_k", "float16", "tn", 90, DEEP | PAIRS | {"cluster_k": 2}, [(42, 72, 201), (2, 2, 33)]),
-    ("mma_sync_cluster_k", "bfloat16", "nn", 90, DEEP | SINGLY | {"cluster_k": 8}, [(33, 67, 533), (3, 5, 37)]),
     ("mma_sync_cluster_k", "float16", "nt", 90, SMALL | SINGLY | {"cluster_k": 4}, [(31, 63, 205), (40, 72, 104)]),
     ("mma_sync_cluster_k", "bfloat16", "tn", 90, FLAT | SINGLY | {"cluster_k": 2, "stages": 2}, [(17, 31, 129)]),
     ("mma_sync_cluster_k", "float16", "tt", 90, DEEP | SINGLY | {"cluster_k": 4}, [(33, 63, 517), (1, 1, 35)]),
@@ -133,25 +127,17 @@ def test_parts_of_k_are_added_in_the_same_order_whichever_comes_first(tmp_path: 
 
 TILES = [
     # block_m, block_n, block_k, stages, warps_m, warps_n: those that CUTLASS, Triton and cuBLAS take for large products
-    (128, 128, 32, 4, 2, 2),
-    (128, 128, 64, 3, 2, 2),
-    (128, 256, 32, 3, 2, 4),
-    (256, 128, 32, 3, 4, 2),
     (256, 64, 32, 4, 4, 1),
-    (64, 256, 32, 4, 1, 4),
-    (128, 64, 32, 6, 2, 2),
-    (64, 128, 64, 4, 2, 2),
-    (64, 64, 64, 5, 2, 2),
+    (128, 256, 64, 3, 2, 4),
 ]
-FEWER = [(128, 128, 32, 2, 2, 2), (256, 128, 32, 2, 4, 2), (128, 64, 32, 2, 2, 2)]
-LARGER = [(128, 256, 64, 3, 2, 4)]
+FEWER = [(256, 128, 32, 2, 4, 2)]
 
 
 @pytest.mark.parametrize("cc", [75, 80])
 def test_no_spills_at_the_tiles_that_count(cc: int) -> None:
     device = ARCHITECTURES[cc]
     dtypes = ("float16", "bfloat16") if cc >= 80 else ("float16",)
-    tiles = {75: FEWER[:2], 80: [*TILES[::4], *LARGER]}[cc]
+    tiles = {75: FEWER, 80: TILES}[cc]
     for number, tile in enumerate(tiles):
         names = ("block_m", "block_n", "block_k", "stages", "warps_m", "warps_n")
         of = problem(dtypes[number % len(dtypes)], ("nn", "nt", "tn", "tt")[number // 2 % 4])
@@ -162,8 +148,7 @@ def test_no_spills_at_the_tiles_that_count(cc: int) -> None:
         assert max(resources.spill_bytes, resources.stack_bytes) <= allowed, (tile, of)
 
 
-@pytest.mark.parametrize("vector_width", [8, 2, 1])
-@pytest.mark.parametrize("cc", [90, 120])
+@pytest.mark.parametrize(("vector_width", "cc"), [(8, 90), (2, 120), (1, 90)])
 def test_odd_rows_come_by_16_bytes_after_the_wait_for_the_launch_before(vector_width: int, cc: int) -> None:
     of = problem("bfloat16", "tt", 64, 64, 4096)
     shape = {"block_m": 32, "block_n": 32, "block_k": 128, "cluster_k": 8, "vector_width": vector_width}

@@ -19,7 +19,7 @@ from tuner.kernel.spec import KernelSpec
 
 RECORDINGS = sorted(paths.recordings().glob("*.json.gz"))
 EXAMPLES = {path.stem: path for path in (Path(__file__).parents[2] / "docs/examples").glob("*/*.toml")}
-SAMPLE = 8
+SAMPLE = 4
 
 
 @functools.cache

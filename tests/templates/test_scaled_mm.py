@@ -55,7 +55,6 @@ ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
     "160 columns, pairs": (
         product((130, 360, 528), "blocks"), chosen("wgmma", block_m=128, block_n=160, stages=4, cluster_m=2)
     ),
-    "192 columns": (product((130, 392, 528), "blocks"), chosen("wgmma", block_m=128, block_n=192, stages=4)),
     "few rows, the ring wraps": (
         product((40, 200, 1168), "blocks", output="float16"),
         chosen("wgmma", block_m=24, block_n=64, consumers=1, swap_ab=True, stages=4),
@@ -67,9 +66,6 @@ ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
         product((136, 104, 1040), "blocks"),
         chosen("wgmma", block_m=128, block_n=96, stages=4, epilogue="overlapped"),
     ),
-    "two instructions of 64 rows": (
-        product((260, 136, 400), "blocks"), chosen("wgmma", block_m=256, block_n=128, stages=3)
-    ),
     "two instructions, the ring wraps": (
         product((260, 16, 1040), "blocks"), chosen("wgmma", block_m=256, block_n=128, stages=3)
     ),
@@ -80,10 +76,6 @@ ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
     "few rows, columns of two blocks": (
         product((5, 400, 272), "blocks"),
         chosen("wgmma", block_m=8, block_n=256, swap_ab=True, stages=4),
-    ),
-    "few rows": (
-        product((21, 200, 528), "blocks", output="float16"),
-        chosen("wgmma", block_m=24, block_n=128, swap_ab=True, stages=4),
     ),
     "float32": (
         product((70, 72, 144), "tensor", output="float32"),

@@ -19,7 +19,7 @@ from tuner.kernel.spec import KernelSpec
 
 HOPPER = ARCHITECTURES[90]
 DRAWS = 400
-SIZES_OF_A_KIND, OTHER_SIZES = 1, 2
+SIZES_OF_A_KIND, OTHER_SIZES = 1, 1
 """Problems of a dtype and layout at which a configuration is drawn, and others at which it is rendered, too."""
 LENGTHS = (1, 6, 35, 64, 136, 1023, 4096, 32768, 98310)
 SIZES: dict[str, list[tuple[int, ...]]] = {

@@ -44,14 +44,9 @@ HOPPERS: dict[str, Case] = {
         {**SERIAL, "stream_k": True, "block_m": 128, "block_n": 176, "stages": 4, "c_vector_width": 8},
     ),
     "k divided": ("gemm", "wgmma_split_k", {"layout": "nt"}, (104, 136, 456), {**SMALL, "split_k": 2, "cluster_k": 2}),
-    "few rows": ("gemm", "wgmma_skinny_m", {"layout": "nn"}, (40, 136, 456), {**SMALL, "block_m": 24, "cluster_k": 4}),
     "a batch": (
         "bmm", "wgmma", {"layout": "nt"}, (3, 128, 200, 104),
         {"block_m": 64, "block_n": 128, "block_k": 64, "stages": 4, "consumers": 1, "cluster_m": 2},
-    ),
-    "with a bias, in turn": (
-        "linear", "wgmma", {"layout": "nn", "op": "relu(x + bias)"}, (336, 712, 200),
-        {**SERIAL, "schedule": "pingpong", "swap_ab": True, "block_m": 160, "block_n": 128, "stages": 5},
     ),
     "with a residual": (
         "linear", "wgmma", {"layout": "nn", "op": "x - residual"}, (336, 712, 200),
@@ -76,19 +71,12 @@ HOPPERS |= {
         "scaled_mm", "wgmma", SCALES, (330, 136, 272),
         {"block_m": 64, "block_n": 96, "stages": 5, "schedule": "pingpong", "cluster_m": 2},
     ),
-    "scales, meanwhile": (
-        "scaled_mm", "wgmma", {"scales": "blocks"}, (330, 200, 528),
-        {"block_m": 128, "block_n": 64, "stages": 4, "epilogue": "overlapped", "cluster_m": 2},
-    ),
     "scales, float32": (
         "scaled_mm", "wgmma", {"scales": "tensor", "output": "float32"}, (21, 72, 144),
         {"block_m": 24, "block_n": 64, "consumers": 1, "stages": 4, "swap_ab": True},
     ),
 }  # fmt: skip
 OTHERS: dict[str, Case] = {
-    "scales, tiled": (
-        "scaled_mm", "tiled", {"scales": "blocks", "output": "float32"}, (35, 37, 150), {"block_m": 32, "block_n": 32},
-    ),
     "scales, tensor cores": (
         "scaled_mm", "mma_sync", SCALES, (40, 38, 144),
         {"block_m": 32, "block_n": 32, "warps_m": 1, "warps_n": 2, "stages": 2},
@@ -99,10 +87,6 @@ OTHERS: dict[str, Case] = {
         "gemm", "register_tiled", {"layout": "nt"}, (35, 60, 19),
         {"block_m": 32, "block_n": 64, "thread_m": 4, "block_k": 8},
     ),
-    "registers, a batch": (
-        "bmm", "register_tiled", {"layout": "nt"}, (3, 35, 61, 19),
-        {"block_m": 32, "block_n": 64, "thread_m": 4, "block_k": 8},
-    ),
     "registers, k divided": (
         "gemm", "split_k", {"layout": "tn"}, (36, 61, 40), {"block_m": 32, "block_n": 64, "thread_n": 8, "block_k": 8},
     ),
@@ -110,7 +94,6 @@ OTHERS: dict[str, Case] = {
         "linear", "split_k", {"layout": "tn", "op": "x + bias"}, (33, 60, 40),
         {"block_m": 32, "block_n": 64, "thread_n": 8, "block_k": 8},
     ),
-    "a residual": ("linear", "naive", {"layout": "nn", "op": "x - residual"}, (35, 61, 19), {}),
     "residuals": (
         "baddbmm", "register_tiled", {"layout": "nt", "op": "x - residual"}, (3, 35, 61, 19),
         {"block_m": 32, "block_n": 64, "thread_m": 4, "block_k": 8},

@@ -36,15 +36,9 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         "wgmma", "tn", SHORT,
         {**OVERLAPPED, "block_m": 192, "block_n": 176, "stages": 3, "consumers": 3, "mma_inflight": 1},
     ),
-    "three multiply, in two instructions": (
-        "wgmma", "nn", LONG, {**SERIAL, "block_m": 192, "block_n": 208, "stages": 3, "consumers": 3},
-    ),
     "three multiply, in two instructions, swapped": (
         "wgmma", "tt", (336, 400, 200),
         {**SERIAL, "block_m": 224, "block_n": 192, "swap_ab": True, "stages": 3, "consumers": 3},
-    ),
-    "three multiply, in two alike": (
-        "wgmma", "nt", (336, 520, 200), {**SERIAL, "block_m": 192, "block_n": 256, "stages": 3, "consumers": 3},
     ),
     "three multiply, in two, one in flight": (
         "wgmma", "tn", (336, 520, 200),

@@ -122,7 +122,7 @@ def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
     host = together([plain_source(of, one) for one in configurations], [SHARES] * len(DIVIDED), tmp_path)
     rng = random.Random(0)
     several = 0
-    for turn in range(120):
+    for turn in range(60):
         number = turn % len(DIVIDED)
         values = configurations[number].values
         high, wide = values["block_m"] * values["cluster_m"], values["block_n"] * values["cluster_n"]
@@ -172,4 +172,4 @@ def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
         # Each writes all but its own share: slots that overlapped would hold fewer numbers.
         assert out[behind + 4 * last * slices] == (parts - 1) * last * pieces, where
         several += last > 0 and parts > 1
-    assert several >= 40
+    assert several >= 20

@@ -16,7 +16,7 @@ from tests.templates.sources import GENERATIONS, ptx
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem
 from tuner.inspect.emulator.building import COMPILER
-from tuner.inspect.emulator.host import HostArray, KernelFault, Schedule
+from tuner.inspect.emulator.host import HostArray, Schedule
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
@@ -160,30 +160,3 @@ def test_every_element_is_right_and_nothing_beside(
     host = on_host(tmp_path, name, dtype, layout, parameters)
     for shape in shapes:
         check(host, *shape)
-
-
-@needs_gpp
-@pytest.mark.parametrize(
-    ("name", "layout", "right", "wrong", "shape"),
-    [
-        (COLUMNS, "tn", "unit * 32 + 32 <= k", "true", (41, 1, 397)),
-        (DOTS, "nn", "(x) * m + r", "(r) * n + x", (41, 2, 397)),
-        (SMALL_K, "nn", "column + V <= n", "true", (17, 37, 3)),
-        (SMALL_K, "nt", "warp * static_cast<unsigned int>(n) % ALIGNED", "0", (17, 37, 3)),
-        (SMALL_K, "tn", "from[u] <= ", "true || from[u] <= ", (17, 37, 3)),
-        (SMALL_K, "tt", "0 <= rest_to && rest_to < EXTENT", "false", (17, 37, 3)),
-    ],
-)
-def test_faults_are_found(
-    name: str, layout: str, right: str, wrong: str, shape: tuple[int, int, int], tmp_path: Path
-) -> None:
-    """What the test above rests on: a kernel with one known fault does not pass."""
-
-    def edit(source: str) -> str:
-        assert right in source
-        return source.replace(right, wrong)
-
-    narrow = {"block_n": shape[1], "vector_width": 1, "warps": 4, "split_k": 1}
-    host = on_host(tmp_path, name, "float32", layout, narrow if name in FEW_COLUMNS else CUDA_CORES, edit)
-    with pytest.raises((AssertionError, KernelFault)):
-        check(host, *shape, ORDERS[:1])

@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
 
-from tuner.children.nvrtc import Cubin, compile_source
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Problem
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import invalid_reason, make_plan
-from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.launch_limits import UnlaunchableError
@@ -28,7 +25,6 @@ GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
 VARIANTS = ("wgmma", "wgmma_split_k", "wgmma_skinny_m", "wgmma_padded")
 ALIGNED = VARIANTS[:3]
-SAMPLES = 1
 SERIALISED = ("C7510", "C7511", "C7517", "C7519", "C7508", "C7504")
 """ptxas says by these that it made the matrix instructions wait for each other, or ignored setmaxnreg."""
 
@@ -45,33 +41,6 @@ def space(name: str, of: Problem) -> SearchSpace:
 
 def default_of(name: str) -> Configuration:
     return Configuration.of(name, GEMM.variants[name].defaults)
-
-
-def compiled(of: Problem, configuration: Configuration) -> Cubin:
-    *_, (source, entry) = render(GEMM, of, HOPPER, configuration)
-    return compile_source(source, entry, HOPPER.arch)
-
-
-def cases() -> Iterator[Any]:
-    for name in ("wgmma_split_k", "wgmma_skinny_m"):
-        dtype, layout = ("bfloat16", "nn") if name == "wgmma_split_k" else ("float16", "nt")
-        yield pytest.param(name, dtype, layout, id=f"{name}-{dtype}-{layout}")
-
-
-@pytest.mark.parametrize(("name", "dtype", "layout"), list(cases()))
-def test_compiles_without_spills_or_serialised_instructions(name: str, dtype: str, layout: str) -> None:
-    of = problem(name, dtype, layout)
-    found = space(name, of)
-    [variant] = found.variants
-    rows = random.Random(f"{name} {dtype}").sample(range(len(variant)), SAMPLES)
-    for configuration in (found.default, *map(variant.configuration, rows)):
-        result = compiled(of, configuration)
-        assert result.resources.spill_bytes == 0 and result.resources.stack_bytes == 0, configuration
-        assert not any(code in result.log for code in SERIALISED), (configuration, result.log)
-        plan = make_plan(GEMM, of, HOPPER, configuration)
-        assert (
-            plan.launches[-1].shared_bytes + result.resources.static_shared_bytes <= HOPPER.shared_bytes_optin
-        )
 
 
 def test_only_on_hopper_and_only_for_rows_of_whole_16_bytes() -> None:

@@ -139,7 +139,7 @@ def hostile_option(chance: random.Random) -> Any:
 def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
     chance, headers = random.Random(11), []
     refused = 0
-    for _ in range(400):
+    for _ in range(150):
         text = [hostile_text(chance) for _ in range(8)]
         what = {name for name in ("gpu", "driver", "run", "device", "verdict") if chance.random() < 0.8}
         gpu = replace(
@@ -167,8 +167,8 @@ def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
             continue
         assert_harmless(header)
         headers.append(header)
-    assert refused > 50
-    assert len(headers) > 200
+    assert refused > 20
+    assert len(headers) > 80
     if not COMPILERS:
         pytest.skip("nothing to compile them with")
     unusual = [h for h in headers if '{"tiled", 64, ' not in h]

@@ -35,7 +35,7 @@ grid = ["ceil_div(n, block)"]
 block = ["block"]
 @LAUNCH@
 """
-FACTOR = "factor = { values = [1, 2, 3] }"
+FACTOR = "factor = { values = [1, 2] }"
 CODE = """\
 extern "C" __global__ void @BOUND@ twice(const float* x, float* y, int n) {
 @BODY@
@@ -123,7 +123,10 @@ def test_a_parameter_that_does_nothing_is_found_with_its_cause(
 
 RIGHT = {
     "guarded": {"before": "#ifndef factor\n#define factor 2\n#endif\n"},
-    "limited": {"before": "#if factor > 2\n#undef factor\n#define factor 2\n#endif\n"},
+    "limited": {
+        "before": "#if factor > 2\n#undef factor\n#define factor 2\n#endif\n",
+        "parameters": "factor = { values = [1, 2, 3] }",
+    },
     "in the launch": {"code": CODE.replace("factor", "2"), "launch": 'shared_bytes = "4 * factor"'},
     "beside one value": {"code": CODE.replace("factor *", "(block == 128 ? factor : 2) *")},
     "in a template": {"file": "twice.cu.j2", "code": TEMPLATE.replace("factor", "{{ factor }}")},

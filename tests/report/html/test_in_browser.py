@@ -14,7 +14,7 @@ from tests.report.html.reports import CARD, hostile, report, tuned, two
 from tests.stored import make_run
 from tuner.database.database import Database
 
-LARGE = 3_200
+LARGE = 1_600
 """Trials of a large page: more than there are points in a figure."""
 DRAWN = """
 return [...document.querySelectorAll(".chart")].map((place) =>
