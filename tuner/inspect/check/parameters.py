@@ -49,7 +49,6 @@ Files = Mapping[Path, str]
 Found = tuple[Path, int, str, str]
 """File, line, what is wrong, and what to do."""
 _BY_GPU = re.compile(r"\b(?:__CUDA_ARCH\w*|NV_(?:IF|PROVIDES)\w*|cc)\b")
-_REDEFINED = re.compile(r'^(\S[^:\n]*):(\d+): warning[^\n]*redefinition of macro "(\w+)"', re.MULTILINE)
 
 
 def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, report: Report) -> None:
@@ -80,12 +79,9 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
         if not pending:
             break
     for name in filter(compared.equal.__contains__, pending):
-        at = _warned(files, compared.redefined.get(name), name)
         reached = _reaches(kernel, subject.variant, files, name)
         given = by_option(kernel, subject.variant, name)
-        if at is None and not given:
-            at = _override(files, name, reached=reached)
-        if at is not None:
+        if not given and (at := _override(files, name, reached=reached)):
             report.at(*at)
         elif name in launched or given:
             continue
@@ -184,8 +180,6 @@ class _Compared:
         self._codes: dict[tuple[str, int, Configuration], tuple[str, ...]] = {}
         self.equal: set[str] = set()
         """Parameters of which a pair has equal code."""
-        self.redefined: dict[str, tuple[str, int]] = {}
-        """Where the compiler says that a macro is defined again, by its name."""
 
     def differ(self, pairs: Pairs, place: Place, report: Report) -> set[str]:
         """Return the parameters of which a pair has different code; each as soon as that is known."""
@@ -224,8 +218,6 @@ class _Compared:
         key = str(place[0]), place[1].cc, configuration
         if key in self._waits:
             compilation = patiently(self._waits.pop(key), tell)
-            for file, line, name in _REDEFINED.findall(compilation.log):
-                self.redefined.setdefault(name, (file, int(line)))
             pairs = zip(compilation.cubins, compilation.entries, strict=True)
             self._codes[key] = tuple(itertools.starmap(machine_code, pairs)) if compilation.resources else ()
         return self._codes[key]
@@ -263,16 +255,6 @@ def _reaches(kernel: KernelSpec, variant: VariantSpec, files: Files, name: str) 
 def _again(files: Files, name: str) -> bool:
     defined = re.compile(rf"^[ \t]*#[ \t]*define[ \t]+{name}\b", re.MULTILINE)
     return any(map(defined.search, files.values()))
-
-
-def _warned(files: Files, said: tuple[str, int] | None, name: str) -> Found | None:
-    """Return the definition of which the compiler has warned, if it is not the tuner's own."""
-    said_of, number = said or ("", 0)
-    for file, text in files.items():
-        line = "".join(text.split("\n")[number - 1 : number])
-        if file.name == Path(said_of).name and re.search(rf"define\s+{name}\b", line):
-            return file, number, *defined_again(name)
-    return None
 
 
 def _override(files: Files, name: str, *, reached: bool) -> Found | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tuner.kernel.render import CUDA_HEADER_TYPES, plain_texts, replaced_defines
 from tuner.kernel.source.preprocessor import preprocessed
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.templates import FAILURES
-from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
+from tuner.kernel.variant_spec import VariantSpec
 from tuner.runtime.launches import OUTPUTS
 
 _INCLUDE = re.compile(r"{%-?\s*(?:include|import|from|extends)\s+(?:[\"']([^\"']+)[\"'])?")
@@ -118,13 +117,10 @@ def defined_again(name: str) -> tuple[str, str]:
 
 
 def _given(variant: VariantSpec) -> set[str]:
-    return {name for launch in variant.launches for name in _arguments(launch)}
-
-
-def _arguments(launch: LaunchSpec) -> Iterator[str]:
-    yield from (tensor for _, tensor in launch.constants)
-    for argument in launch.arguments:
-        yield from argument.buffers
+    """Return the names of the arrays that launches get."""
+    arguments = (argument for launch in variant.launches for argument in launch.arguments)
+    constants = {tensor for launch in variant.launches for _, tensor in launch.constants}
+    return constants.union(*(argument.buffers for argument in arguments))
 
 
 def _words(kernel: KernelSpec) -> set[str] | None:

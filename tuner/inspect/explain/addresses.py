@@ -5,16 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 
 from tuner.core.files import temporary_folder
-from tuner.core.processes import ChildDied
 from tuner.inspect.check.emulation import problems_on_host
-from tuner.inspect.check.host_children import (
-    DEADLINE_S,
-    GIVEN_UP,
-    HostChildren,
-    elements_of,
-    reason_of,
-    unavailable,
-)
+from tuner.inspect.check.host_children import HostChildren, Run, elements_of, unavailable
 from tuner.inspect.check.host_worker import HostRequest
 from tuner.inspect.emulator.accesses import Pattern
 from tuner.report.configurations import ChosenConfiguration
@@ -36,25 +28,12 @@ def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...],
         return (), f"not examined: {why}"
     largest = max(whole + around, key=elements_of)
     with temporary_folder() as folder, closing(HostChildren(1)) as children:
-        child = children.take()
-        try:
-            child.send(
-                HostRequest(kernel.file, gpu, (largest,), folder, configuration=configuration, most=MOST)
-            )
-            result = child.receive(DEADLINE_S)
-        except ChildDied as death:
-            how = GIVEN_UP if "SIGXCPU" in death.reason else f"died ({death.reason})"
-            return (), f"not examined: its run {how}"
-        finally:
-            child.kill()
-    if result is None:
-        return (), f"not examined: no answer after {DEADLINE_S:g} s"
-    if result.unsuitable:
-        return (), f"not examined: {reason_of(result.unsuitable)}"
-    if result.fault or result.undecided:
-        return (), f"not examined: {result.fault or result.undecided}"
-    requests = sum(one.requests for launch in result.patterns for one in launch)
+        request = HostRequest(kernel.file, gpu, (largest,), folder, configuration=configuration, most=MOST)
+        outcome = children.ask(Run(("variants", configuration.variant), str(configuration), request))
+    if why := outcome.note or "; ".join(fault.problem for fault in outcome.faults):
+        return (), f"not examined: {why}"
+    requests = sum(one.requests for launch in outcome.patterns for one in launch)
     return (
-        result.patterns,
+        outcome.patterns,
         f"examined: {counted(requests, 'request')} of warps, as it runs on the CPU at {largest.sizes_text}",
     )

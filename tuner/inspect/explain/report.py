@@ -10,7 +10,7 @@ from typing import Any
 import click
 from msgspec import structs
 
-from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, in_flight_text, one_more
+from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, in_flight_text, one_more, waves_text
 from tuner.inspect.explain.code import Access, CodeFacts, Part
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
 from tuner.inspect.explain.sass import GLOBAL, Kind
@@ -107,7 +107,7 @@ def _ceiling(roof: Roof, ceiling: Ceiling) -> str:
 
 
 def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
-    plan, resources, fit, waves = launch.launch, launch.resources, launch.occupancy, launch.waves
+    plan, resources, fit = launch.launch, launch.resources, launch.occupancy
     noun = "block" if math.prod(plan.grid) == 1 else "blocks"
     yield "grid", f"{_extent(plan.grid)} {noun} of {_extent(plan.block)} threads"
     if plan.cluster:
@@ -117,13 +117,9 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tup
     yield "shared memory", _shared(explanation, launch)
     yield "spills", f"{resources.spill_bytes} B" if resources.spill_bytes else "none"
     yield "stack", f"{resources.stack_bytes} B per thread" if resources.stack_bytes else ""
-    yield (
-        "resident",
-        f"{tables.counted(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM "
-        f"({100 * fit.fraction:.0f} % occupancy); limited by {limiters_text(launch)}",
-    )
-    if waves.slots:
-        yield "waves", _waves(launch)
+    yield "resident", f"{resident_text(launch)} ({100 * fit.fraction:.0f} % occupancy)"
+    if launch.waves.slots:
+        yield "waves", waves_text(launch)
     yield "note", launch.code.note
     if explanation.binding != "matrix":  # what bounds the tensor cores is not the bytes in flight
         yield from _under_way(explanation, launch)
@@ -138,22 +134,6 @@ def _shared(explanation: Explanation, launch: LaunchExplanation) -> str:
     text += f", and {reserved} B of the system's" if reserved else ""
     carveout = launch.launch.carveout
     return f"{text}; {carveout} % of the L1 requested" if carveout is not None else text
-
-
-def _waves(launch: LaunchExplanation) -> str:
-    waves = launch.waves
-    if launch.persistent:
-        each = waves.blocks / waves.sm_count
-        blocks = "a block" if each == 1 else f"{each:.3g} blocks"
-        return f"one: a persistent grid, {blocks} per SM, each of which loops over further tiles"
-    if waves.at_once:
-        several = f"all {waves.blocks} blocks are resident at once"
-        blocks = "the only block is resident" if waves.blocks == 1 else several
-        return f"one: {blocks}, of {waves.slots} that could be"
-    last, idle = f"{100 * waves.last_idle:.0f} %", f"{100 * waves.idle:.1f} %"
-    return (
-        f"{waves.count:.2f} of {waves.slots} blocks; {last} of the last one's slots stay empty, {idle} of all"
-    )
 
 
 def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
@@ -200,10 +180,11 @@ def _limits(launch: LaunchExplanation) -> Iterator[tuple[object, ...]]:
         yield _limit_name(limit), limit.blocks, "yes" if binds else "", more
 
 
-def limiters_text(launch: LaunchExplanation) -> str:
-    """Return what limits the blocks on an SM."""
-    *most, last = (_limit_name(limit) for limit in launch.occupancy.limiters)
-    return f"{', '.join(most)} and {last}" if most else last
+def resident_text(launch: LaunchExplanation) -> str:
+    """Return how many blocks and warps an SM has, and what limits them."""
+    fit = launch.occupancy
+    blocks, limits = tables.counted(fit.active_blocks, "block"), " and ".join(map(_limit_name, fit.limiters))
+    return f"{blocks} and {fit.warps} of {fit.max_warps} warps per SM, limited by {limits}"
 
 
 def _limit_name(limit: Limit) -> str:

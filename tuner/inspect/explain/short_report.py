@@ -6,7 +6,7 @@ import click
 
 from tuner.inspect.explain.advice import AdviceVerdict, advise
 from tuner.inspect.explain.explanation import Explanation
-from tuner.inspect.explain.report import FLOP_NOT_KNOWN, advice_rows, limiters_text, roof_text
+from tuner.inspect.explain.report import FLOP_NOT_KNOWN, advice_rows, resident_text, roof_text
 from tuner.report import tables
 from tuner.report.configurations import Texts, timed_text
 
@@ -63,10 +63,7 @@ def _resident(explanation: Explanation) -> str:
     """Return how full an SM is; of several launches, in that which fills it least."""
     launches = explanation.launches
     number, launch = min(enumerate(launches, 1), key=lambda pair: pair[1].occupancy.fraction)
-    fit, resources = launch.occupancy, launch.resources
+    resources = launch.resources
     spills = f", {resources.spill_bytes} B of spills" if resources.spill_bytes else ""
     which = f"launch {number} of {len(launches)}: " if len(launches) > 1 else ""
-    return (
-        f"{which}{tables.counted(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM, "
-        f"limited by {limiters_text(launch)}; {resources.registers} registers per thread{spills}"
-    )
+    return f"{which}{resident_text(launch)}; {resources.registers} registers per thread{spills}"
