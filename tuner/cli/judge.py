@@ -82,7 +82,7 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
             verdict = _rounds(asked, judgement, opened)
         elif candidate is None:
             record = candidate_record(asked.candidate, asked.candidate)
-            verdict = judgement.refusal(record, "unreadable", unreadable)
+            verdict = judgement.verdict(record, "unreadable", unreadable)
         else:
             verdict = judgement.judge(candidate, asked.candidate)
     if verdict is None:

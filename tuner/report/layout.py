@@ -143,21 +143,6 @@ def table_lines(
     return lines + _drawn(heads, rows, right, rule=True, widths=widths, below=below, available=available)
 
 
-def block_lines(
-    columns: Sequence[str], cells: Sequence[Sequence[str]], right: Collection[str] = ()
-) -> list[str]:
-    """Return a table of many like columns in blocks that fit the terminal, each with the first column."""
-    available = columns_of(sys.stdout)
-    rows = [dict(zip(columns, row, strict=True)) for row in cells]
-    blocks = [list(columns[:1])]
-    for head in columns[1:]:
-        if available is not None and len(blocks[-1]) > 1 and not _fits([*blocks[-1], head], rows, available):
-            blocks.append(list(columns[:1]))
-        blocks[-1].append(head)
-    drawn = [_drawn(heads, rows, right, rule=available is not None) for heads in blocks]
-    return [line for i, lines in enumerate(drawn) for line in ([""] * (i > 0) + lines)]
-
-
 def _natural(head: str, rows: Sequence[dict[str, str]]) -> int:
     return max(len(head), *(len(row[head]) for row in rows), 0)
 

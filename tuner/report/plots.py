@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import refuse_to_replace, whole_file
@@ -72,12 +72,8 @@ def draw_bar(
     if low < high:
         ends = [[max(0.0, length - low)], [max(0.0, high - length)]]
         axes.errorbar(length, at, xerr=ends, color="#333333", capsize=3, linewidth=1.2)
-    write(axes, text, (max(length, high), at), (5, 0), va="center", fontsize=8)
-
-
-def write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
-    """Write a text beside a point of the data, so many points away, in the style of an annotation of matplotlib."""
-    axes.annotate(short(text), at, xytext=offset, textcoords="offset points", **style)
+    style = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+    axes.annotate(short(text), (max(length, high), at), xytext=(5, 0), **style)
 
 
 def make_logarithmic(

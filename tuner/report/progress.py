@@ -21,7 +21,7 @@ from tuner.core.observer import Observer
 from tuner.kernel.space import by_reason, space_size
 from tuner.report.configurations import Texts, timed_text
 from tuner.report.layout import message_lines
-from tuner.report.tables import counted, percent
+from tuner.report.tables import counted, percent, say
 from tuner.report.terminal import below, escaping, printable
 from tuner.tuning.state import SEARCHED, SEARCHING, State, metrics
 
@@ -138,8 +138,14 @@ def counted_line(progress: Progress[str]) -> list[str]:
 
 
 def counting(*, quiet: bool, every_s: float = PLAIN_EVERY_S, at_once: bool = False) -> Observer[str]:
-    """Return what shows how far the phases of some work are, as :func:`counted_line` says it, or nothing."""
-    return Observer() if quiet else Progress(counted_line, every_s, at_once=at_once)
+    """Return what shows how far the phases of some work are, as :func:`counted_line` says it, or notes alone."""
+    return _Notes() if quiet else Progress(counted_line, every_s, at_once=at_once)
+
+
+class _Notes(Observer[str]):
+    def note(self, text: str) -> None:
+        """Say it."""
+        say(text)
 
 
 class RunProgress(Progress[State]):

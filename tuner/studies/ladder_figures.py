@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LAUNCH_SHOWN = 10.0
-"""The figure shows the time of an almost empty kernel where the fastest step takes up to so many times as long."""
 STEP_COLOURS, OTHER_COLOURS = COLOURS[:6], (COLOURS[7], COLOURS[6], "#7a5230")
 GREY = "#666666"
 NARROW = 100.0
@@ -115,7 +113,7 @@ def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[tuple[str, float
     rate = measured or gpu.memory_bytes_per_s
     warm = all(comparison.conditions.mode is Mode.WARM for comparison in comparisons)
     cached = ", no limit to what is in the caches" if warm else ""
-    memory = f"memory: {si(rate, 'B/s')}, {_source(measured)}{cached}"
+    memory = f"memory: {si(rate, 'B/s')}, {'measured' if measured else 'data sheet'}{cached}"
     vector, matrix = (calibration.vector_flops, calibration.matrix_flops) if calibration else (0.0, 0.0)
     rated = peak_flops(gpu, "float32", "vector")
     others = {one.problem.dtype: peak_flops(gpu, one.problem.dtype, "vector") for one in comparisons}
@@ -125,15 +123,11 @@ def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[tuple[str, float
         ("tensor cores", matrix, matrix or peak_flops(gpu, "float16", "matrix")),
     ]
     named = {
-        f"{name}: {si(flops, 'FLOP/s')}, {_source(of)}": flops
+        f"{name}: {si(flops, 'FLOP/s')}, {'measured' if of else 'data sheet'}": flops
         for name, of, flops in peaks
         if flops and math.isfinite(flops)
     }
     return (memory, rate) if rate else None, named
-
-
-def _source(measured: float) -> str:
-    return "measured" if measured else "data sheet"
 
 
 def plot_roofline(
@@ -215,8 +209,6 @@ def _draw_sizes(ladder: Ladder, levels: Sequence[Level], title: str, path: Path)
             line = series(name, [(level, comparison, timing.time_ns) for level, comparison, timing in timed])
             shown.append(replace(line, baseline=timed[-1][2].configuration is None))
     limits = [series(name, points) for name, points in _lights(levels).items()]
-    if launches := _launches(levels):
-        limits.append(replace(series("a launch and one trip to memory", launches), rates=[]))
     names = list(ladder.swept)
     alike = all(len(set(level.sizes.values())) == 1 for level in levels)
     axis = " = ".join(names) if alike else f"{names[0]} (with {', '.join(names[1:])})"
@@ -233,18 +225,6 @@ def _lights(levels: Sequence[Level]) -> dict[str, list[tuple[Level, StepComparis
             if light_ns := comparison.roof.speed_of_light_ns:
                 lights.setdefault(name, []).append((level, comparison, light_ns))
     return lights
-
-
-def _launches(levels: Sequence[Level]) -> list[tuple[Level, StepComparison, float]]:
-    """Return the time of an almost empty kernel, at the sizes where it matters."""
-    launches = []
-    for level in levels:
-        comparison = level.comparisons[0]
-        by_mode = comparison.calibration.launch_ns if comparison.calibration else {}
-        launch_ns, fastest = by_mode.get(str(comparison.conditions.mode), 0.0), comparison.fastest
-        if launch_ns and fastest is not None and fastest.time_ns <= LAUNCH_SHOWN * launch_ns:
-            launches.append((level, comparison, launch_ns))
-    return launches
 
 
 def plot_sizes(
@@ -277,8 +257,7 @@ def plot_sizes(
         for limit, dots in zip(limits, itertools.cycle(DOTS), strict=False):
             line = {"color": GREY, "linestyle": dots, "linewidth": 1.2}
             times.plot(limit.xs, limit.ys, label=short(limit.name), **line)
-            if limit.rates:
-                rates.plot(limit.xs, limit.rates, **line)
+            rates.plot(limit.xs, limit.rates, **line)
         times_ns = [time_ns for one in shown for time_ns in one.ys]
         narrow = max(times_ns) < NARROW * min(times_ns)
         make_logarithmic(times, "y", (1.0, 2.0, 5.0) if narrow else (), duration)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tuner.core.conditions import Conditions
-from tuner.core.errors import Interrupted, NotRecordedError, SpaceError, TunerError
+from tuner.core.errors import Interrupted, SpaceError, TunerError
 from tuner.core.model import Configuration, Problem, Run, Trial
 from tuner.core.observer import Observer
 from tuner.database.database import Database
@@ -22,10 +21,11 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import StepSpec
 from tuner.kernel.variant_spec import index_of
+from tuner.report.summary import why_nothing
 from tuner.studies.ladder import Absence, Sweep, Tuned
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Result, fastest
+from tuner.tuning.state import fastest
 
 Tried = tuple[Run, Trial]
 
@@ -79,15 +79,17 @@ class StepSearch:
                         return reused
                     nearby = [trial.configuration, *nearby]  # a time of another day: it is timed again
             request = replace(request, first=self._nearest(request, nearby))
-            return _best_of(tune(request, self.device, self.database, Observer(), self.stop, finish=False))
+            result = tune(request, self.device, self.database, Observer(), self.stop, finish=False)
+            trials, best = result.state.trials, fastest(result.state.trials)
+            if best is None or not best.time_ns:
+                return Absence(why_nothing(result, self.database.path))
+            return Tuned(best.configuration, best.time_ns, best.id, result.state.run.id, len(trials))
         except Interrupted:
             raise
         except SpaceError as error:
             refused = sweep.kernel.usable_variants(problem, self.device.gpu)[1].get(step.variant)
             whose = "" if step.variant == step.name else f"variant {step.variant} "
             return Absence(f"{whose}{refused}" if refused else error.problem, failed=False)
-        except NotRecordedError as error:
-            return Absence(str(error), recorded=error.nearest)
         except TunerError as error:
             return Absence(str(error))
 
@@ -124,7 +126,12 @@ class StepSearch:
             inside = all(index_of(values.get(name, ""), choices) is not None for name, choices in allowed)
             if not here or not inside or not identity.same_text(run):
                 continue
-            if _searched(run) == ((step.variant,), fixed, None):
+            searched = run.options
+            if (searched.variants, dict(searched.fixed), searched.max_error) == (
+                (step.variant,),
+                fixed,
+                None,
+            ):
                 equal.setdefault(run.id, run)
             earlier.append((run, trial))
         return earlier, equal
@@ -154,27 +161,3 @@ class StepSearch:
         tried = {trial.configuration for trial in trials}
         tried |= {trial.configuration for trial in self.database.earlier_trials(run)}
         return sum(map(space.contains, tried)) >= len(space)
-
-
-def _searched(run: Run) -> tuple[Any, ...]:
-    """Return the variants, values and bound on the error to which a run was narrowed."""
-    options = run.options
-    return options.variants, dict(options.fixed), options.max_error
-
-
-def _best_of(result: Result) -> Tuned | Absence:
-    state = result.state
-    best = fastest(state.trials)
-    if best is not None and best.time_ns:
-        return Tuned(best.configuration, best.time_ns, best.id, state.run.id, len(state.trials))
-    counts = state.failures
-    commonest = max(counts, key=lambda status: counts[status], default="")
-    error = next((trial.error for trial in state.trials if trial.status == commonest and trial.error), "")
-    why = ": ".join(filter(None, (commonest, *error.splitlines()[:1])))
-    tried = len(state.trials)
-    text = (
-        "its only configuration could not be verified"
-        if tried == 1
-        else f"none of {tried} configurations could be verified"
-    )
-    return Absence(f"{text}; {why}" if why else text)

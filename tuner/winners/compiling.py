@@ -287,16 +287,11 @@ class CompiledOnUse:
             TunerError: such a kernel does not compile, or an entry cannot be rendered.
         """
         trials = {number: stored.trial.resources for number, stored in self._contents.winners}
-        return [
-            self._configuration(item, trials.get(n)) for n, item in enumerate(self._contents.configurations)
-        ]
-
-    def _configuration(
-        self, bundled: BundledConfiguration, resources: Resources | None
-    ) -> CompiledConfiguration:
-        other = bundled.of_slices
-        slices = {} if other is None else self._launches(other)
-        return CompiledConfiguration(self._launches(bundled), resources, slices)
+        made = []
+        for number, bundled in enumerate(self._contents.configurations):
+            slices = {} if (other := bundled.of_slices) is None else self._launches(other)
+            made.append(CompiledConfiguration(self._launches(bundled), trials.get(number), slices))
+        return made
 
     def _launches(self, bundled: BundledConfiguration) -> dict[int, CompiledLaunch]:
         names = context(bundled.problem, bundled.gpu, bundled.configuration.values)

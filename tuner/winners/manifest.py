@@ -9,7 +9,6 @@ from typing import Any
 from tuner.core import paths
 from tuner.core.model import Resources
 from tuner.core.version import __version__
-from tuner.runtime.dtypes import FORMAT_1
 from tuner.runtime.entries import (
     ArgumentEntry,
     DefaultEntry,
@@ -140,23 +139,7 @@ def _portfolio(
 
 def manifest_record(made: Manifest) -> Record:
     """Return a manifest as JSON."""
-    return {"format": FORMAT, "version": 1 if _as_before(made) else VERSION, **json_of(made)}
-
-
-def _as_before(made: Manifest) -> bool:
-    """Return whether launchers of format 1 can run it all."""
-    launches = [launch for one in made.configurations for launch in (*one.launches, *one.slices)]
-    leaves = [leaf for launch in launches for argument in launch.arguments for leaf in argument.leaves]
-    dtypes = {leaf.dtype for leaf in leaves}
-    for one in made.computations:
-        dtypes |= {*one.dtypes.values(), *(item.dtype for item in one.tensors)}
-        dtypes |= {item.dtype for item in one.scalars}
-    for each in made.configurations:
-        dtypes |= {item.dtype for item in each.scratch}
-    arguments = [argument for launch in launches for argument in launch.arguments]
-    later = any(argument.fields or argument.one_of for argument in arguments)
-    later = later or any(launch.constants or launch.repeat for launch in launches)
-    return not later and dtypes <= set(FORMAT_1)
+    return {"format": FORMAT, "version": VERSION, **json_of(made)}
 
 
 def json_of(value: Any) -> Any:

@@ -6,9 +6,10 @@ finished portfolio a row :data:`MEMBER` for each configuration that it keeps. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import log2
 from statistics import median
 
@@ -66,8 +67,14 @@ def timings_of(rows: Iterable[Benchmark]) -> Timings:
     for (key, _), race in races.items():
         if race[0].conditions == last[key].conditions:
             _add(times.setdefault(key, {}), race)
-    problems = [last[key].problem for key in times]
-    return table(problems, [times[problem.key] for problem in problems])
+    columns = {one: number for number, one in enumerate(dict.fromkeys(chain(*times.values())))}
+    slowdowns = np.full((len(times), len(columns)), np.nan)
+    bests = [min(row.values()) for row in times.values()]
+    for number, (row, best) in enumerate(zip(times.values(), bests, strict=True)):
+        for one, at in row.items():
+            slowdowns[number, columns[one]] = at - best
+    problems = tuple(last[key].problem for key in times)
+    return Timings(problems, tuple(columns), slowdowns, np.exp2(bests))
 
 
 def _add(times: dict[Configuration, float], race: Sequence[Benchmark]) -> None:
@@ -77,18 +84,6 @@ def _add(times: dict[Configuration, float], race: Sequence[Benchmark]) -> None:
         return
     level = median(shared) if shared else 0.0
     times.update({one: at + level for one, at in new.items()})
-
-
-def table(problems: Sequence[Problem], times: Sequence[Mapping[Configuration, float]]) -> Timings:
-    """Return slowdowns from the logarithms of times at each problem."""
-    columns = {one: None for row in times for one in row}
-    numbers = {one: number for number, one in enumerate(columns)}
-    slowdowns = np.full((len(problems), len(columns)), np.nan)
-    bests = [min(row.values()) for row in times]
-    for number, (row, best) in enumerate(zip(times, bests, strict=True)):
-        for one, at in row.items():
-            slowdowns[number, numbers[one]] = at - best
-    return Timings(tuple(problems), tuple(columns), slowdowns, np.exp2(bests))
 
 
 TIMED = "portfolio"

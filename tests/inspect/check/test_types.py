@@ -188,11 +188,6 @@ def test_structs_by_value_are_what_their_fields_say(
             '"x"',
             "texture and surface objects cannot be passed: let the kernel take a pointer",
         ),
-        (
-            "struct { int a; cudaTextureObject_t b; } t",
-            '{ fields = ["n", "x"] }',
-            "a texture or surface among its members; texture",
-        ),
         ("int a, Pair b", '"n"', "takes 5 parameters, and the launch passes 4; pass a struct by value as"),
         ("struct { int a; float b; } t", '"n"', "pass a struct by value as { fields = [...] }"),
         ("const float* const* t", '"x"', "is a pointer to pointers; let the kernel take one array"),

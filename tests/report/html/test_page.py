@@ -127,7 +127,6 @@ def test_each_figure_has_a_place_and_a_name(whole: tuple[Path, Page]) -> None:
             "roofline",
             "slices",
             "parallel",
-            "contour",
         ),
         *("outcomes", "history"),
     }

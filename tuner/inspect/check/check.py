@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from tuner.children.nvrtc import nvrtc_version
-from tuner.core.errors import CompileError, DivisionByZeroError, TunerError
+from tuner.core.errors import CompileError, DivisionByZeroError, KernelError, TunerError
 from tuner.core.files import temporary_folder
 from tuner.core.model import Gpu, Problem
 from tuner.core.signals import OutOfTimeError, time_limit
@@ -33,8 +33,8 @@ from tuner.inspect.check.subjects import (
 )
 from tuner.inspect.check.uses import check_uses
 from tuner.kernel.batching import footprint
-from tuner.kernel.contents import stored_array
 from tuner.kernel.given import GivenError
+from tuner.kernel.golden import from_files
 from tuner.kernel.plan import make_plan, scalars_of, tensors_of
 from tuner.kernel.reference import ROUNDED, expected_dtype, settle_reference
 from tuner.kernel.roofline import ARCHITECTURES
@@ -283,23 +283,15 @@ def check_reference(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
 
 
 def _check_golden(kernel: KernelSpec, gpu: Gpu, report: Report) -> None:
+    """Report golden files that are of neither the default problem nor any preset."""
     for name, file in kernel.reference.golden.items():
-        key = ("reference", "golden", name)
-        try:
-            golden = stored_array(file)
-        except (OSError, ValueError) as error:
-            report.add(key, f"golden file {file}: {error}", "save it with numpy.save")
-            continue
-        if golden.dtype.kind not in "biufc":
-            report.add(key, f"golden file {file} holds {golden.dtype}", "save numbers")
-        shapes = {
-            str(problem): tensor.shape[::-1] if tensor.transposed else tensor.shape
-            for problem in problems(kernel).values()
-            for tensor in tensors_of(kernel, problem, gpu)
-            if tensor.name == name
-        }
-        if shapes and golden.shape not in shapes.values():
-            wanted = " or ".join(dict.fromkeys(map(str, shapes.values())))
-            report.add(
-                key, f"golden file {file} has shape {golden.shape}, not {wanted}", "save it for a preset"
-            )
+        errors = []
+        for problem in problems(kernel).values():
+            outputs = {tensor.name: tensor for tensor in tensors_of(kernel, problem, gpu)}
+            try:
+                from_files({name: file} if name in outputs else {}, outputs)
+                break
+            except KernelError as error:
+                errors.append(error)
+        else:
+            report.error(errors[0], ("reference", "golden", name))

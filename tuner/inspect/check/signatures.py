@@ -41,7 +41,6 @@ NO_TEXTURES = (
 _TEXTURE = re.compile(r"\bcuda(?:Texture|Surface)Object_t\b")
 _SEVERAL = "which instance of overloaded function"
 """What the compiler says of a name of several kernels."""
-_WITH_TEXTURE = re.compile(rf"\bstruct\b[^;{{}}]*{{[^}}]*{_TEXTURE.pattern}")
 # Four numbers for each parameter: its kind and size, and those of what it points to. The table is no constant, or the
 # compiler would leave it out. Names are ones that no macro of a user has.
 _TABLE = """
@@ -197,11 +196,7 @@ def _compare(kernel: KernelSpec, call: PlannedCall, parameters: Sequence[Paramet
     dtypes = dict(_dtypes(kernel, call))
     for number, (argument, parameter) in enumerate(zip(arguments, parameters, strict=True), 1):
         passed = _misfit(argument, parameter, dtypes)
-        if argument[0] == "struct" and _WITH_TEXTURE.search(call.source):
-            report.add(
-                key, f"argument {number} of {entry} has a texture or surface among its members", NO_TEXTURES
-            )
-        elif passed:
+        if passed:
             problem = f"argument {number} of {entry} is {passed}, but the parameter is {parameter}"
             report.add(key, problem, _remedy(argument, parameter, call.source))
         elif argument[0] == "buffer" and _is_cast(parameter, dtypes[argument[1]]):  # on purpose, perhaps

@@ -45,13 +45,6 @@ def check_uses(kernel: KernelSpec, report: Report) -> None:
         if tensor.role not in OUTPUTS and tensor.name not in read:
             problem = f"input {tensor.name} is passed to no launch"
             report.add(("tensors", tensor.name), problem, "pass it, or leave it out")
-    words = _words(kernel)
-    used = {name for expression in kernel.reference.numpy.values() for name in expression.names}
-    functions = {tensor.file for tensor in kernel.tensors.values() if tensor.function}
-    functions |= {kernel.reference.python.file} if kernel.reference.python is not None else set()
-    used |= {word for file in functions if file for word in re.findall(r"\w+", read_source(file))}
-    for name in kernel.scalars.keys() - read - used - words if words is not None else ():
-        report.add(("scalars", name), f"scalar {name} is used nowhere", "pass it, or leave it out")
 
 
 def _fixed_sizes(kernel: KernelSpec, template: Path) -> list[str]:
@@ -121,23 +114,6 @@ def _given(variant: VariantSpec) -> set[str]:
     arguments = (argument for launch in variant.launches for argument in launch.arguments)
     constants = {tensor for launch in variant.launches for _, tensor in launch.constants}
     return constants.union(*(argument.buffers for argument in arguments))
-
-
-def _words(kernel: KernelSpec) -> set[str] | None:
-    """Return all words in the code of a kernel: of its options, templates, entries, and what those include.
-
-    None where includes cannot be told without rendering a template.
-    """
-    variants = kernel.variants.values()
-    options = (option for variant in variants for option in written_options(kernel, variant.name))
-    words = set(re.findall(r"\w+", " ".join(options)))
-    for launch in (launch for variant in variants for launch in variant.launches):
-        words |= set(re.findall(r"\w+", launch.entry))
-        files = code_files(kernel, launch.template)
-        if files is None:
-            return None
-        words |= {word for text in files.values() for word in re.findall(r"\w+", text)}
-    return words
 
 
 def code_files(kernel: KernelSpec, template: Path) -> dict[Path, str] | None:

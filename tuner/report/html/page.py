@@ -157,7 +157,7 @@ def _section(number: int, problem: TunedProblem, advice: Mapping[str, Advice]) -
         timing_figures.comparison(problem),
         *(found.get(key) for key in ("convergence", "importance")),
         roofline(problem),
-        *(found.get(key) for key in ("slices", "parallel", "contour")),
+        *(found.get(key) for key in ("slices", "parallel")),
         timing_figures.outcomes(problem),
         timing_figures.history(problem),
     ]

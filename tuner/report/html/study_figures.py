@@ -1,4 +1,4 @@
-"""What the search has found, drawn by Optuna: history, importances, slices, parallel coordinates, contours.
+"""What the search has found, drawn by Optuna: history, importances, slices, parallel coordinates.
 
 Optuna gets a study made for this, not the run's own: times in a unit, the parameters of one variant, and names and
 values whose tags are none (:func:`tuner.report.html.drawing.inert`), for it hands them to Plotly as they are.
@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-import numpy as np
 import optuna
 import plotly.graph_objects as go
 from optuna.distributions import CategoricalDistribution
@@ -42,7 +41,6 @@ _UNUSED = "matplotlib" not in sys.modules
 if _UNUSED:
     sys.modules["matplotlib"] = None  # type: ignore[assignment]
 from optuna.visualization import (  # noqa: E402
-    plot_contour,
     plot_optimization_history,
     plot_parallel_coordinate,
     plot_param_importances,
@@ -204,7 +202,7 @@ def _parameters(problem: TunedProblem, timed: Sequence[Trial]) -> list[Figure]:
             [*near[: MOST_LINES // 2], *_thinned(near[MOST_LINES // 2 :], MOST_LINES // 2)], dists
         )
         figures += [_slices(study, names[:MOST_SLICES], best.variant), _parallel(lines, names[:MOST_AXES])]
-    return [*figures, _contour(study, names[:2])] if len(names) > 1 else figures
+    return figures
 
 
 def _thinned(trials: Sequence[Trial], most: int) -> Sequence[Trial]:
@@ -257,18 +255,6 @@ def _slices(study: optuna.Study, names: Sequence[str], variant: str) -> Figure:
     said = f"Timed trials of {variant} up to {FAR:.0f} times the best, by the values of its most important parameters. "
     said += "The others differ, so compare the lowest points; tune ablate measures one value against another."
     return Figure("slices", "Times with each value", said, drawn, 340, least=170 * len(names))
-
-
-def _contour(study: optuna.Study, names: Sequence[str]) -> Figure:
-    drawn = plot_contour(study, list(names), target_name=OVER_BEST)
-    drawn.update_xaxes(type="category", range=None).update_yaxes(type="category", range=None)
-    field, z = drawn.data[0], np.array(drawn.data[0].z)
-    rows, columns = (~np.isnan(z).all(axis=axis) for axis in (1, 0))  # without the margins of numbers
-    field.update(x=np.array(field.x)[columns], y=np.array(field.y)[rows], z=z[rows][:, columns])
-    field.update(colorscale=SCALE, reversescale=False, zmin=1, zmax=min(3.0, float(np.nanmax(z))))
-    drawn.update_traces(selector={"type": "scatter"}, marker={"size": 5, "color": "white"}, hoverinfo="skip")
-    said = "The fastest trial of each pair of values, interpolated where there is none; dots are tried pairs."
-    return Figure("contour", "The two most important together", said, drawn, 340, wide=False)
 
 
 def _parallel(study: optuna.Study, names: Sequence[str]) -> Figure:

@@ -134,17 +134,8 @@ class Judgement:
                 break
         last = problems[-1]
         speeds = [one.speed for one in problems if one.speed is not None]
-        return self._verdict(
-            self._candidate(candidate, name),
-            last.reason,
-            last.message,
-            problems,
-            overall(speeds) if last.judged is Judged.RIGHT else None,
-        )
-
-    def refusal(self, record: CandidateRecord, reason: str, message: str) -> Verdict:
-        """Return the verdict about what cannot even be read, or was not judged."""
-        return self._verdict(record, reason, message, [], None)
+        speed = overall(speeds) if last.judged is Judged.RIGHT else None
+        return self.verdict(self._candidate(candidate, name), last.reason, last.message, problems, speed)
 
     def _candidate(self, candidate: KernelSpec, name: str) -> CandidateRecord:
         first = default_configuration(candidate, self.task.problems[0], self.device.gpu)
@@ -155,14 +146,15 @@ class Judgement:
             first.values if first is not None else {},
         )
 
-    def _verdict(
+    def verdict(
         self,
         record: CandidateRecord,
         reason: str,
         message: str,
-        problems: Sequence[ProblemVerdict],
-        speed: Speed | None,
+        problems: Sequence[ProblemVerdict] = (),
+        speed: Speed | None = None,
     ) -> Verdict:
+        """Return the verdict about a candidate; without problems, of what could not even be read, or was not judged."""
         device = self.device
         versions = {"kernel-tune": __version__, "driver": device.gpu.driver, **device.versions}
         at = datetime.now(UTC).isoformat(timespec="seconds")
