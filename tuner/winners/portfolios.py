@@ -69,9 +69,9 @@ def timings_of(rows: Iterable[Benchmark]) -> Timings:
             _add(times.setdefault(key, {}), race)
     columns = {one: number for number, one in enumerate(dict.fromkeys(chain(*times.values())))}
     slowdowns = np.full((len(times), len(columns)), np.nan)
-    bests = [min(row.values()) for row in times.values()]
-    for number, (row, best) in enumerate(zip(times.values(), bests, strict=True)):
-        for one, at in row.items():
+    bests = [min(here.values()) for here in times.values()]
+    for number, (here, best) in enumerate(zip(times.values(), bests, strict=True)):
+        for one, at in here.items():
             slowdowns[number, columns[one]] = at - best
     problems = tuple(last[key].problem for key in times)
     return Timings(problems, tuple(columns), slowdowns, np.exp2(bests))

@@ -318,7 +318,7 @@ def test_other_dtypes_and_options_are_run_too(capsys: pytest.CaptureFixture[str]
             "torch::PackedTensorAccessor32<float, 1>",
             "let it take pointers, sizes and CUDA's types",
         ),
-        ("right.cu:1: ", "", "const __nv_bfloat16*", "is undefined; include cuda_bf16.h"),
+        ("right.cu:1: ", "", "const __nv_bfloat16*", "is undefined; include CUDA's header of that type"),
         (
             "thrust/swap.h:1: ",
             '#include "thrust/swap.h"\n',

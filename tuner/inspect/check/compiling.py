@@ -42,9 +42,10 @@ _REMEDIES = (
         r'(?:identifier ")?(texture|surface)"? is (?:undefined|not a template)',
         ": CUDA has no {} references any more; let the kernel read by a pointer, const T*",
     ),
-    (r'identifier "(?:__)?half2?" is undefined', "; include cuda_fp16.h"),
-    (r'identifier "__nv_bfloat\w+" is undefined', "; include cuda_bf16.h"),
-    (r'identifier "__nv_fp8\w+" is undefined', "; include cuda_fp8.h"),
+    (
+        r'identifier "(?:(?:__)?half2?|__nv_\w+)" is undefined',
+        "; include CUDA's header of that type: cuda_fp16.h, cuda_bf16.h or cuda_fp8.h",
+    ),
     (
         r'identifier "\w+" is undefined',
         "; if it is a value to tune, add it to parameters; if it is the problem's, to options, or pass it; "

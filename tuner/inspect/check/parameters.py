@@ -18,7 +18,7 @@ from tuner.children.cubin import machine_code
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.check.findings import Report
-from tuner.inspect.check.subjects import Subject, alternatives, problems
+from tuner.inspect.check.subjects import Subject, alternatives, covering, problems
 from tuner.inspect.check.uses import by_option, code_files, defined_again
 from tuner.kernel.options import written_options
 from tuner.kernel.plan import invalid_reason, make_plan
@@ -81,7 +81,7 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
     for name in filter(compared.equal.__contains__, pending):
         reached = _reaches(kernel, subject.variant, files, name)
         given = by_option(kernel, subject.variant, name)
-        if not given and (at := _override(files, name, reached=reached)):
+        if not given and (at := _override(files, name)):
             report.at(*at)
         elif name in launched or given:
             continue
@@ -106,7 +106,9 @@ def _pairs(space: VariantSpace) -> dict[str, list[Pair]]:
     """Return pairs that differ in one parameter, by that: all pairs of a small space."""
     pairs: dict[str, list[Pair]] = {parameter.name: [] for parameter in space.parameters}
     done: list[int] = []
-    for base in _bases(space):
+    count = len(space) if len(space) <= MOST_ROWS else BASES
+    default = space.nearest(space.default)
+    for base in covering(space, count, count, default, np.random.default_rng(0)):
         vector = space.matrix[base].astype(np.int64)
         near = np.flatnonzero(space.distances(vector) == 1)
         columns = np.argmax(space.matrix[near] != vector, axis=1)
@@ -117,26 +119,6 @@ def _pairs(space: VariantSpace) -> dict[str, list[Pair]]:
             some += [(space.configuration(base), space.configuration(row)) for row in beside]
         done.append(base)
     return pairs
-
-
-def _bases(space: VariantSpace) -> list[int]:
-    """Return rows: all of a small space, else some that have every value between them; the default, if valid, first."""
-    default = space.nearest(space.default)
-    assert default is not None
-    order = [
-        default,
-        *(int(row) for row in np.random.default_rng(0).permutation(len(space)) if row != default),
-    ]
-    if len(order) <= MOST_ROWS:
-        return order
-    seen: set[tuple[int, int]] = set()
-    first: list[int] = []
-    for row in order[: 100 * BASES]:
-        values = set(enumerate(space.matrix[row].tolist()))
-        if not values <= seen:
-            first.append(row)
-            seen |= values
-    return list(dict.fromkeys([*first, *order[:BASES]]))[:BASES]
 
 
 def _elsewhere(kernel: KernelSpec, subject: Subject, files: Files) -> Iterator[Place]:
@@ -257,25 +239,19 @@ def _again(files: Files, name: str) -> bool:
     return any(map(defined.search, files.values()))
 
 
-def _override(files: Files, name: str, *, reached: bool) -> Found | None:
-    """Return what hides a parameter's value: #undef, #define, #ifdef, or, if nothing takes it, a variable so named."""
+def _override(files: Files, name: str) -> Found | None:
+    """Return what hides a parameter's value: an #undef, or another #define."""
     undefined = re.compile(rf"\s*#\s*undef\s+{name}\b")
-    declared = re.compile(rf"[^#]*\b(?!return\b|else\b)\w+[\s*&]+{name}\s*[,)=;>{{[]")
-    lost = "here: the value that is tuned does not reach the code"
     for file, text in files.items():
-        in_template = file.suffix == ".j2"
-        take = f"write {{{{ {name} }}}} where the code needs the value" if in_template else "leave it out"
         again = preprocessed(text, {name}).macros.get(name)
         for number, line in enumerate(text.split("\n"), 1):
             if undefined.match(line):
-                return file, number, f"{name} is undefined {lost}", take
+                return (
+                    file,
+                    number,
+                    f"{name} is undefined here: its value does not reach the code",
+                    "leave it out",
+                )
             if again is not None and number == again.line and "{{" not in line:
                 return file, number, *defined_again(name)
-            if declared.match(line) and not reached:
-                return file, number, f"{name} is declared {lost}", take
-    asked = re.compile(rf"^[ \t]*#[ \t]*if(?:def[ \t]+|[ \t]+defined[ (]+){name}\b", re.MULTILINE)
-    for file, text in files.items():
-        if match := asked.search(text):
-            number = text.count("\n", 0, match.start()) + 1
-            return file, number, f"{name} is defined for each of its values", f"write #if {name}"
     return None
