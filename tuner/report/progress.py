@@ -115,20 +115,13 @@ class Progress(Observer[T]):
             self._panel = None
 
     @property
-    def eta_s(self) -> float | None:
-        """Seconds that the phase still takes if it goes on as since its first step; None before a second one."""
+    def left(self) -> str:
+        """What a phase takes yet, if it goes on as since its first step: ``, about 40 s left``; empty before a second."""
         began, before = self._first or (0.0, self.done)
         if self.done <= before:
-            return None
-        return (time.monotonic() - began) / (self.done - before) * (self.steps - self.done)
-
-    @property
-    def left(self) -> str:
-        """The same as text behind others: ``, about 40 s left``; empty before a second step."""
-        eta_s = self.eta_s
-        if eta_s is None:
             return ""
-        return f", about {eta_s:.0f} s left" if eta_s < 100 else f", about {eta_s / 60:.0f} min left"
+        left_s = (time.monotonic() - began) / (self.done - before) * (self.steps - self.done)
+        return f", about {left_s:.0f} s left" if left_s < 100 else f", about {left_s / 60:.0f} min left"
 
 
 def counted_line(progress: Progress[str]) -> list[str]:

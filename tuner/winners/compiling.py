@@ -6,8 +6,8 @@ Those of a database are compiled when they are first used, in a process of their
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -330,30 +330,29 @@ class CompiledOnUse:
         with self._lock:
             if name not in self._cubins:
                 if name in self._of_probe:
-                    self._compile_probe(name)
+                    with self._pool(name) as pool:
+                        self._cubins[name] = compile_probe(self._of_probe[name], pool)
                 else:
                     self._compile(self._of_launch[name])
             return self._cubins[name]
 
+    @contextmanager
+    def _pool(self, name: str) -> Iterator[CompilePool]:
+        """Return what compiles, while no other process compiles what has this name."""
+        with CubinCache(self._cache).alone(name, DEADLINE_S), closing(CompilePool(1, self._cache)) as pool:
+            yield pool
+
     def _compile(self, bundled: BundledConfiguration) -> tuple[str, ...]:
         """Compile a configuration, keep its cubins, and return its entries' names."""
         names = [self._name(bundled, number) for number in bundled.launches]
-        request = bundled.request(self._codes[str(bundled.kernel.file)])
-        with (
-            CubinCache(self._cache).alone(names[0], DEADLINE_S),
-            closing(CompilePool(1, self._cache)) as pool,
-        ):
-            compilation = pool.compile(request)
+        with self._pool(names[0]) as pool:
+            compilation = pool.compile(bundled.request(self._codes[str(bundled.kernel.file)]))
         try:
             checked_resources(bundled, compilation)
         except TunerError as error:
             raise CompileError(f"{bundled.rendered}: {error.problem}", error.remedy) from None
         self._cubins.update(zip(names, compilation.cubins, strict=True))
         return compilation.entries
-
-    def _compile_probe(self, name: str) -> None:
-        with CubinCache(self._cache).alone(name, DEADLINE_S), closing(CompilePool(1, self._cache)) as pool:
-            self._cubins[name] = compile_probe(self._of_probe[name], pool)
 
     def _name(self, bundled: BundledConfiguration, number: int) -> str:
         """Return what stands for a launch's cubin: a text of 32 hexadecimal digits."""

@@ -6,7 +6,7 @@ finished portfolio a row :data:`MEMBER` for each configuration that it keeps. Th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -67,14 +67,18 @@ def timings_of(rows: Iterable[Benchmark]) -> Timings:
     for (key, _), race in races.items():
         if race[0].conditions == last[key].conditions:
             _add(times.setdefault(key, {}), race)
-    columns = {one: number for number, one in enumerate(dict.fromkeys(chain(*times.values())))}
+    return table([last[key].problem for key in times], list(times.values()))
+
+
+def table(problems: Sequence[Problem], times: Sequence[Mapping[Configuration, float]]) -> Timings:
+    """Return slowdowns from the logarithms of times at each problem."""
+    columns = {one: number for number, one in enumerate(dict.fromkeys(chain(*times)))}
     slowdowns = np.full((len(times), len(columns)), np.nan)
-    bests = [min(here.values()) for here in times.values()]
-    for number, (here, best) in enumerate(zip(times.values(), bests, strict=True)):
-        for one, at in here.items():
+    bests = [min(row.values()) for row in times]
+    for number, (row, best) in enumerate(zip(times, bests, strict=True)):
+        for one, at in row.items():
             slowdowns[number, columns[one]] = at - best
-    problems = tuple(last[key].problem for key in times)
-    return Timings(problems, tuple(columns), slowdowns, np.exp2(bests))
+    return Timings(tuple(problems), tuple(columns), slowdowns, np.exp2(bests))
 
 
 def _add(times: dict[Configuration, float], race: Sequence[Benchmark]) -> None:

@@ -211,11 +211,6 @@ class Told:
             what = f"{what} shared memory"
         return ", ".join(filter(None, (what, self._where(access))))
 
-    @property
-    def reads_unset(self) -> bool:
-        """Whether it has read what nothing had written."""
-        return bool(self.seen.unset.line)
-
     def unset(self) -> tuple[str, str]:
         """Return where it has first read what nothing had written, if that is known, and an array's name."""
         access = self.seen.unset

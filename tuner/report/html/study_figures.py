@@ -1,4 +1,4 @@
-"""What the search has found, drawn by Optuna: history, importances, slices, parallel coordinates.
+"""What the search has found: its convergence, and drawn by Optuna importances, slices, parallel coordinates.
 
 Optuna gets a study made for this, not the run's own: times in a unit, the parameters of one variant, and names and
 values whose tags are none (:func:`tuner.report.html.drawing.inert`), for it hands them to Plotly as they are.
@@ -6,6 +6,7 @@ values whose tags are none (:func:`tuner.report.html.drawing.inert`), for it han
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from tuner.report.html.drawing import (
     SECOND,
     THIRD,
     Figure,
+    figure,
     inert,
     is_number,
     line_at,
@@ -41,7 +43,6 @@ _UNUSED = "matplotlib" not in sys.modules
 if _UNUSED:
     sys.modules["matplotlib"] = None  # type: ignore[assignment]
 from optuna.visualization import (  # noqa: E402
-    plot_optimization_history,
     plot_parallel_coordinate,
     plot_param_importances,
     plot_slice,
@@ -50,7 +51,6 @@ from optuna.visualization import (  # noqa: E402
 if _UNUSED:
     del sys.modules["matplotlib"]
 
-COMPLETE, FAIL = TrialState.COMPLETE, TrialState.FAIL
 FAR = 10.0
 """Times the best, above which the height of a point says nothing that matters."""
 FEWEST_TRIALS = 20
@@ -106,42 +106,35 @@ def study_figures(problem: TunedProblem) -> list[Figure]:
 
 
 def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
-    """Return Optuna's history with steps, failures, the default and the speed of light.
+    """Return the trials in their order and the best so far, with failures, the default and the speed of light.
 
     Args:
         problem: whose run it is.
         timed: times that count, the shortest first.
     """
     trials, (unit, size) = problem.trials, time_unit(timed[0])
-    counted = set(map(id, problem.timed))
-    study = _Study()
-    for one in trials:
-        value = (one.time_ns or 0.0) / size if id(one) in counted else None
-        study.add_trial(create_trial(state=COMPLETE if value else FAIL, value=value))
-    drawn = plot_optimization_history(study)
-    drawn.data = drawn.data[:2]  # without the infeasible trials that there are none of
-    points, best = drawn.data
-    numbers = [one.number + 1 for one in trials]
-    said = f"{{y:.4g}} {unit}<extra></extra>"
-    marker = {"color": ACCENT, "opacity": 0.55, "size": 6 if len(trials) < MOST_POINTS else 4}
+    counted = problem.timed
     every = -(-len(trials) // MOST_POINTS)
-    xs = [numbers[i] for i in points.x[::every]]
-    points.update(
-        x=xs,
-        y=points.y[::every],
-        text=[row_number(trials[i].id) for i in points.x[::every]],
-        name="trial",
-        marker=marker,
-        hovertemplate=f"trial %{{text}}: %{said}",
-    )
-    line = {"shape": "hv", "color": SECOND, "width": 2.2}
-    best.update(x=numbers, name="best so far", line=line, hovertemplate=f"best so far %{said}")
+    said = f"%{{y:.4g}} {unit}<extra></extra>"
+    marker = {"color": ACCENT, "opacity": 0.55, "size": 6 if len(trials) < MOST_POINTS else 4}
+    points = go.Scatter(
+        x=[one.number + 1 for one in counted[::every]],
+        y=[(one.time_ns or 0.0) / size for one in counted[::every]],
+        text=[row_number(one.id) for one in counted[::every]],
+        hovertemplate=f"trial %{{text}}: {said}",
+        mode="markers", name="trial", marker=marker,
+    )  # fmt: skip
+    numbers, line = [one.number + 1 for one in counted], {"shape": "hv", "color": SECOND, "width": 2.2}
+    bests = list(itertools.accumulate(((one.time_ns or 0.0) / size for one in counted), min))
+    best = go.Scatter(x=numbers, y=bests, mode="lines", name="best so far", line=line)
+    best.update(hovertemplate=f"best so far {said}")
+    drawn = figure(points, best, x="trials", y=f"time ({unit})", showlegend=True)
     marks = {"speed of light": (problem.speed_of_light_ns, THIRD)}
     marks["default"] = problem.default.time_ns if problem.default else None, DIM
     known = {name: (ns, colour) for name, (ns, colour) in marks.items() if ns}
     for name, (ns, colour) in known.items():
         label = f"{name} {duration(ns)}"
-        drawn.add_trace(line_at(ns / size, [0, max(numbers)], label, colour, label=label))
+        drawn.add_trace(line_at(ns / size, [0, trials[-1].number + 1], label, colour, label=label))
     edge = max([FAR * timed[0], *(1.2 * ns for ns, _ in known.values())])
     beyond = sum(ns > edge for ns in timed)
     if beyond >= len(timed) / 2:
@@ -161,8 +154,7 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
         hovertemplate="trial %{text}<extra></extra>",
     )
     drawn.add_trace(crosses)
-    drawn.update_xaxes(title_text="trials").update_yaxes(title_text=f"time ({unit})", **axis)
-    drawn.update_layout(hovermode="closest", showlegend=True)
+    drawn.update_yaxes(**axis)
     caption = f"Each trial in its order, and the best so far. {len(failed) or 'None'} of {len(trials)} trials failed"
     caption += ": the crosses above." if failed else "."
     caption += f" The points are one in {every}." if every > 1 else ""
