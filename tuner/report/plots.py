@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tuner.core.conditions import Calibration
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import refuse_to_replace, whole_file
+from tuner.core.model import Gpu
+from tuner.kernel.roofline import peak_flops, pipe_of
 from tuner.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -24,6 +28,11 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#9
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MAX_LABEL = 90
 """Characters of a label; a longer one is cut."""
+MEMORY, PIPES = "memory", {"vector": "vector units", "matrix": "tensor cores"}
+MEASURED = ", measured"
+"""Ends the name of a ceiling that is not the data sheet's."""
+LEAST_RATE = 1e3
+"""Bytes or FLOP per second."""
 
 
 def check_plot(path: Path) -> None:
@@ -52,6 +61,27 @@ def check_plot(path: Path) -> None:
     except Exception as error:  # noqa: BLE001 - of its settings
         said = " ".join(str(error).split())
         raise TunerError(f"matplotlib does not start: {said}", "see MPLBACKEND and matplotlibrc") from None
+
+
+def ceilings(gpu: Gpu, dtypes: Iterable[str], calibration: Calibration | None) -> dict[str, float]:
+    """Return what bounds the rates of a GPU by names: the memory in bytes a second, arithmetic units in FLOP.
+
+    They are those of the data sheet, then what a calibration has reached, as far as they are known.
+    """
+    rates = {MEMORY: gpu.memory_bytes_per_s}
+    for dtype in dtypes:
+        for pipe in dict.fromkeys(("vector", pipe_of(gpu, dtype, "matrix"))):
+            rates[", ".join(filter(None, (PIPES[pipe], dtype)))] = peak_flops(gpu, dtype, pipe)
+    if calibration is not None:
+        rates[f"{MEMORY}{MEASURED}"] = max(calibration.read_bytes_per_s, calibration.copy_bytes_per_s)
+        reached = {
+            "vector": ("float32", calibration.vector_flops),
+            "matrix": ("float16", calibration.matrix_flops),
+        }
+        for pipe, (dtype, flops) in reached.items():
+            if (name := f"{PIPES[pipe]}, {dtype}") in rates:
+                rates[f"{name}{MEASURED}"] = flops
+    return {name: rate for name, rate in rates.items() if LEAST_RATE < rate < math.inf}
 
 
 def draw_bar(

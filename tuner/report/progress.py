@@ -116,7 +116,7 @@ class Progress(Observer[T]):
 
     @property
     def left(self) -> str:
-        """What a phase takes yet, if it goes on as since its first step: ``, about 40 s left``; empty before a second."""
+        """What a phase takes yet, if it goes on as it did so far: ``, about 40 s left``; empty before a second step."""
         began, before = self._first or (0.0, self.done)
         if self.done <= before:
             return ""

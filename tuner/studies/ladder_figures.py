@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.core.conditions import Mode
-from tuner.kernel.roofline import peak_flops
-from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
+from tuner.report.plots import COLOURS, MARKERS, MEMORY, ceilings, make_logarithmic, sheet, short
 from tuner.report.tables import COMPUTE_BOUND_FROM, duration, si
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 from tuner.studies.ladder_report import flavour, series_of
@@ -105,29 +104,16 @@ def _under_roofline(ladder: Ladder, levels: Sequence[Level]) -> list[Series]:
 
 
 def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[tuple[str, float] | None, dict[str, float]]:
-    """Return the ceilings of the GPU, bytes and FLOP a second by their names: as measured, or by the data sheet."""
-    gpu = ladder.gpu
+    """Return the ceilings of the GPU, bytes and FLOP a second by their names; of the memory the measured, if it was."""
     comparisons = [comparison for level in levels for comparison in level.comparisons]
     calibration = next((comparison.calibration for comparison in comparisons if comparison.calibration), None)
-    measured = max(calibration.read_bytes_per_s, calibration.copy_bytes_per_s) if calibration else 0.0
-    rate = measured or gpu.memory_bytes_per_s
+    rates = ceilings(ladder.gpu, dict.fromkeys(one.problem.dtype for one in comparisons), calibration)
+    memory = {name: rate for name, rate in rates.items() if name.startswith(MEMORY)}
     warm = all(comparison.conditions.mode is Mode.WARM for comparison in comparisons)
     cached = ", no limit to what is in the caches" if warm else ""
-    memory = f"memory: {si(rate, 'B/s')}, {'measured' if measured else 'data sheet'}{cached}"
-    vector, matrix = (calibration.vector_flops, calibration.matrix_flops) if calibration else (0.0, 0.0)
-    rated = peak_flops(gpu, "float32", "vector")
-    others = {one.problem.dtype: peak_flops(gpu, one.problem.dtype, "vector") for one in comparisons}
-    peaks = [
-        ("float32", vector, vector or rated),
-        *((dtype, 0.0, own) for dtype, own in others.items() if own != rated),
-        ("tensor cores", matrix, matrix or peak_flops(gpu, "float16", "matrix")),
-    ]
-    named = {
-        f"{name}: {si(flops, 'FLOP/s')}, {'measured' if of else 'data sheet'}": flops
-        for name, of, flops in peaks
-        if flops and math.isfinite(flops)
-    }
-    return (memory, rate) if rate else None, named
+    bandwidths = [(f"{name}: {si(rate, 'B/s')}{cached}", rate) for name, rate in memory.items()]
+    peaks = {f"{name}: {si(rate, 'FLOP/s')}": rate for name, rate in rates.items() if name not in memory}
+    return next(reversed(bandwidths), None), peaks
 
 
 def plot_roofline(

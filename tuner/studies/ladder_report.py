@@ -16,9 +16,6 @@ from tuner.report.terminal import printable
 from tuner.studies.bench_report import contestant_record
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 
-BY_LAUNCH = " !"
-"""After a time that is more the launch's than the kernel's."""
-
 
 def flavour(comparison: StepComparison, others: Sequence[StepComparison]) -> str:
     """Return how a comparison's problem differs from those of others: its dtype, its options; empty if it does not."""
@@ -204,13 +201,8 @@ def show_summary(ladder: Ladder) -> None:
             tables.show(("step", *heads), rows, right=heads)
             click.echo()
 
-    table("time", lambda comparison, timing: f"{tables.duration(timing.time_ns)}{_mark(comparison, timing)}")
-    table(
-        "of peak",
-        lambda comparison, timing: tables.percent(comparison.metrics(timing).of_peak),
-    )
-    if any(comparison.launch_decides for level in levels for comparison in level.comparisons):
-        click.echo(f"{BY_LAUNCH.strip()} launch latency decides: most of this is the launch, not the kernel")
+    table("time", lambda _, timing: tables.duration(timing.time_ns))
+    table("of peak", lambda comparison, timing: tables.percent(comparison.metrics(timing).of_peak))
 
 
 def _heads(ladder: Ladder, levels: Sequence[Level]) -> tuple[str, list[str]]:
@@ -219,10 +211,6 @@ def _heads(ladder: Ladder, levels: Sequence[Level]) -> tuple[str, list[str]]:
     if all(len(set(level.sizes.values())) == 1 for level in levels):
         return "=".join(names), [size_text(next(iter(level.sizes.values()))) for level in levels]
     return ", ".join(names), [sizes_text(level.sizes) for level in levels]
-
-
-def _mark(comparison: StepComparison, timing: Timed) -> str:
-    return BY_LAUNCH if comparison.launch_decides and comparison.by_launch(timing) else ""
 
 
 def series_of(

@@ -72,7 +72,7 @@ def refuse_unknown(database: Database, filters: Filters) -> None:
     for name in filters.sizes.keys() - sizes:
         refuse("size", name, sorted(sizes))
     if filters.dtype and filters.dtype not in ITEMSIZE:
-        refuse("dtype", filters.dtype, ITEMSIZE)
+        raise UsageError(f"there is no dtype {filters.dtype!r}", suggestion(filters.dtype, ITEMSIZE))
     ids = database.run_ids() if filters.run else []
     if filters.run and not any(run.startswith(filters.run) for run in ids):
         newest = ", ".join(run[:8] for run in ids[:NEWEST_RUNS]) or "none"

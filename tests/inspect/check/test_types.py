@@ -191,7 +191,7 @@ def test_structs_by_value_are_what_their_fields_say(
         ("int a, Pair b", '"n"', "takes 5 parameters, and the launch passes 4; pass a struct by value as"),
         ("struct { int a; float b; } t", '"n"', "pass a struct by value as { fields = [...] }"),
         ("const float* const* t", '"x"', "is a pointer to pointers; let the kernel take one array"),
-        ("bool t", '"n"', 'a bool is passed as { value = "...", dtype = "bool" }'),
+        ("bool t", '"n"', 'give the number its dtype: { value = "...", dtype = "..." }'),
         ("bool t", '{ value = "1", dtype = "bool" }', ""),
         ("uchar4 t", '{ value = "16843009", dtype = "uint32" }', ""),
         ("unsigned short t", '{ value = "n", dtype = "uint16" }', ""),

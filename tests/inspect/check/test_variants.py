@@ -59,7 +59,7 @@ OF_VARIANTS = [
         ARGUMENTS,
         ARGUMENTS.replace('"columns"', FLOAT),
         FLOAT,
-        "argument 5 .*integer; give it as .*int32",
+        "argument 5 .*integer; .* give the number its dtype",
     ),
     Fault("order", TOML, '"out", "scale"', '"scale", "out"', '"scale", "out"', "argument 3 .*a pointer"),
     Fault("dtype", TOML, SCRATCH, SCRATCH.replace("32", "64"), '["x", "scaled"', "float64.*32-bit float"),

@@ -258,14 +258,8 @@ def _remedy(argument: tuple[str, str, Value], parameter: Parameter, source: str)
         return OF_STRUCTS
     if argument[0] == "buffer" and parameter.kind == "integer" and _TEXTURE.search(source):
         return NO_TEXTURES
-    if parameter.kind == "integer" and parameter.size_bytes == 1 and argument[0] == "scalar":
-        return 'a bool is passed as { value = "...", dtype = "bool" }, or as a scalar of that dtype'
-    numbers = {
-        "float": {2: "float16", 4: "float32", 8: "float64"},
-        "integer": {2: "int16", 4: "int32", 8: "int64"},
-    }
-    if argument[0] == "scalar" and (dtype := numbers.get(parameter.kind, {}).get(parameter.size_bytes)):
-        return f'give it as {{ value = "...", dtype = "{dtype}" }}, or correct the order or the parameter'
+    if argument[0] == "scalar":
+        return 'correct the order, or give the number its dtype: { value = "...", dtype = "..." }'
     return "correct the order, the dtype or the parameter"
 
 

@@ -178,16 +178,10 @@ def one_more(limits: tuple[Limit, ...]) -> str:
 def _less(limit: Limit) -> str:
     if limit.too_much is None:
         return f"more {'slots for blocks' if limit.name == 'blocks' else limit.name} than an SM has"
-    amount = limit.too_much
-    match limit.name:
-        case "registers":
-            return f"{amount} register{'s' * (amount > 1)} per thread fewer"
-        case "threads":
-            return f"{amount} threads per block fewer"
-        case "shared memory":
-            return f"{size_text(amount)} less shared memory per block"
-        case _:
-            return f"{amount} {limit.name} fewer"
+    if limit.name == "shared memory":
+        return f"{size_text(limit.too_much)} less shared memory per block"
+    of = {"registers": " per thread", "threads": " per block"}.get(limit.name, "")
+    return f"{counted(limit.too_much, limit.name.removesuffix('s'))}{of} fewer"
 
 
 def _stack(launch: LaunchExplanation) -> Iterator[Advice]:

@@ -210,8 +210,7 @@ def facts_of(cubin: bytes, entry: str, nvdisasm: Path | None) -> tuple[CodeFacts
             return None, f"{nvdisasm} failed: {error}"
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = words[-1] if words else f"exit status {done.returncode}"
-        return None, f"{nvdisasm} failed: {reason}"
+        return None, f"{nvdisasm} failed: {words[-1] if words else f'exit status {done.returncode}'}"
     try:
         with time_limit(DEADLINE_S):
             return sass_facts(done.stdout.decode(errors="replace"), entry), ""

@@ -7,6 +7,7 @@ values whose tags are none (:func:`tuner.report.html.drawing.inert`), for it han
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -124,17 +125,18 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
         hovertemplate=f"trial %{{text}}: {said}",
         mode="markers", name="trial", marker=marker,
     )  # fmt: skip
-    numbers, line = [one.number + 1 for one in counted], {"shape": "hv", "color": SECOND, "width": 2.2}
-    bests = list(itertools.accumulate(((one.time_ns or 0.0) / size for one in counted), min))
-    best = go.Scatter(x=numbers, y=bests, mode="lines", name="best so far", line=line)
-    best.update(hovertemplate=f"best so far {said}")
+    numbers, line = [one.number + 1 for one in trials], {"shape": "hv", "color": SECOND, "width": 2.2}
+    times = {one.number: one.time_ns or 0.0 for one in counted}
+    bests = itertools.accumulate((times.get(one.number, math.inf) / size for one in trials), min)
+    best = go.Scatter(x=numbers, y=[one if one < math.inf else None for one in bests], mode="lines")
+    best.update(name="best so far", line=line, hovertemplate=f"best so far {said}")
     drawn = figure(points, best, x="trials", y=f"time ({unit})", showlegend=True)
     marks = {"speed of light": (problem.speed_of_light_ns, THIRD)}
     marks["default"] = problem.default.time_ns if problem.default else None, DIM
     known = {name: (ns, colour) for name, (ns, colour) in marks.items() if ns}
     for name, (ns, colour) in known.items():
         label = f"{name} {duration(ns)}"
-        drawn.add_trace(line_at(ns / size, [0, trials[-1].number + 1], label, colour, label=label))
+        drawn.add_trace(line_at(ns / size, [0, max(numbers)], label, colour, label=label))
     edge = max([FAR * timed[0], *(1.2 * ns for ns, _ in known.values())])
     beyond = sum(ns > edge for ns in timed)
     if beyond >= len(timed) / 2:

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import plotly.graph_objects as go
 
 from tuner.core import errors
-from tuner.core.model import Gpu, Run, Status
+from tuner.core.model import Status
 from tuner.database.records import StoredWinner
-from tuner.kernel.roofline import peak_flops, pipe_of
 from tuner.report.html.drawing import (
     ACCENT,
     DIM,
@@ -31,6 +30,7 @@ from tuner.report.html.drawing import (
     logarithmic,
 )
 from tuner.report.html.subjects import TunedProblem
+from tuner.report.plots import MEASURED, MEMORY, ceilings
 from tuner.report.tables import duration, percent, problem_text, speedup, throughput
 
 MOST_FINALISTS = 6
@@ -248,11 +248,6 @@ def first_line(text: str) -> str:
     return line if len(line) <= LONGEST_ERROR else f"{line[:LONGEST_ERROR]}..."
 
 
-LEAST_RATE = 1e3
-"""Bytes or FLOP per second."""
-MEMORY, PIPES = "memory", {"vector": "vector units", "matrix": "tensor cores"}
-
-
 def roofline(problem: TunedProblem) -> Figure | None:
     """Return the roofline of one problem, with its winner and its default; None without a winner or its work."""
     if problem.winner is None:
@@ -261,7 +256,7 @@ def roofline(problem: TunedProblem) -> Figure | None:
     times = [("the winner", problem.winner, winner.time_ns)]
     if winner.default_trial_id != winner.trial_id and winner.default_time_ns:
         times.append(("the default", problem.winner, winner.default_time_ns))
-    return _figure("roofline", "Roofline", times, _data_sheet(run.gpu, [run.problem.dtype]), _measured(run))
+    return _figure("roofline", "Roofline", times, ceilings(run.gpu, [run.problem.dtype], run.calibration))
 
 
 def rooflines(winners: Sequence[StoredWinner]) -> list[Figure]:
@@ -272,38 +267,14 @@ def rooflines(winners: Sequence[StoredWinner]) -> list[Figure]:
     figures = []
     for number, (name, own) in enumerate(by_gpu.items()):
         times = [(str(one.run.problem), one, one.winner.time_ns) for one in own]
-        sheet = _data_sheet(own[0].run.gpu, list(dict.fromkeys(one.run.problem.dtype for one in own)))
+        rates = ceilings(own[0].run.gpu, dict.fromkeys(one.run.problem.dtype for one in own), None)
         if len(own) > 1:
-            figures.append(_figure(f"roofline-{number}", f"Roofline of {name}", times, sheet, {}))
+            figures.append(_figure(f"roofline-{number}", f"Roofline of {name}", times, rates))
     return [one for one in figures if one]
 
 
-def _data_sheet(gpu: Gpu, dtypes: Sequence[str]) -> dict[str, float]:
-    """Return the GPU's limits by their names: the memory's in bytes a second, those of arithmetic in FLOP."""
-    rates = {MEMORY: gpu.memory_bytes_per_s}
-    for dtype in dtypes:
-        for pipe in dict.fromkeys(("vector", pipe_of(gpu, dtype, "matrix"))):
-            rates[", ".join(filter(None, (PIPES[pipe], dtype)))] = peak_flops(gpu, dtype, pipe)
-    return rates
-
-
-def _measured(run: Run) -> dict[str, float]:
-    if run.calibration is None:
-        return {}
-    rates = {f"{MEMORY}, measured": run.calibration.read_bytes_per_s}
-    if run.problem.dtype in ("float16", "bfloat16"):
-        rates["tensor cores, measured"] = run.calibration.matrix_flops
-    elif run.problem.dtype == "float32":
-        rates["vector units, measured"] = run.calibration.vector_flops
-    return rates
-
-
 def _figure(
-    key: str,
-    title: str,
-    times: Sequence[tuple[str, StoredWinner, float]],
-    sheet: Mapping[str, float],
-    measured: Mapping[str, float],
+    key: str, title: str, times: Sequence[tuple[str, StoredWinner, float]], rates: Mapping[str, float]
 ) -> Figure | None:
     xs, ys, texts = [], [], []
     for name, stored, time_ns in times:
@@ -317,7 +288,6 @@ def _figure(
                 else ""
             )
             texts.append(inert(f"{name}: {duration(time_ns)}, {ys[-1]:.4g} TFLOP/s{share}", 200))
-    rates = {name: rate for name, rate in {**sheet, **measured}.items() if LEAST_RATE < rate < math.inf}
     steep = {name: rate for name, rate in rates.items() if name.startswith(MEMORY)}
     flat = {name: rate for name, rate in rates.items() if name not in steep}
     if not xs or not flat:
@@ -327,7 +297,10 @@ def _figure(
     ends = [min(*xs, ridge) / 3, max(*xs, ridge) * 5]
     drawn = figure(x="FLOP per byte", y="TFLOP/s", showlegend=True)
     for name, rate in rates.items():
-        line = {"color": THIRD if name in steep else DIM, "dash": "dash" if name in measured else "solid"}
+        line = {
+            "color": THIRD if name in steep else DIM,
+            "dash": "dash" if name.endswith(MEASURED) else "solid",
+        }
         if name in steep:
             label, along, flops = (
                 f"{rate / 1e9:.4g} GB/s",
@@ -349,5 +322,5 @@ def _figure(
         **logarithmic([*ys, *(one / 1e12 for one in flat.values())])
     )
     said = "Rate over arithmetic intensity: work and bytes are the least that a problem takes. Lines are what the GPU "
-    said += "can do by its data sheet" + ("; dashed, what was measured on it." if measured else ".")
+    said += "can do by its data sheet; dashed, what was measured on it."
     return Figure(key, title, said, drawn, 380, wide=not one_problem)
