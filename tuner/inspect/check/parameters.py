@@ -62,7 +62,8 @@ def check_parameters(kernel: KernelSpec, subject: Subject, pool: CompilePool, re
     """
     if not subject.variant.parameters:
         return
-    files, compared = _files(kernel, subject.variant), _Compared(kernel, pool)
+    templates = dict.fromkeys(launch.template for launch in subject.variant.launches)
+    files, compared = code_files(kernel, *templates) or {}, _Compared(kernel, pool)
     pairs = _pairs(subject.space)
     launched, here = set[str](), (subject.problem, subject.gpus[0])
     pending = dict(pairs)
@@ -206,16 +207,6 @@ class _Compared:
 
 
 # -- what keeps a value from the code
-
-
-def _files(kernel: KernelSpec, variant: VariantSpec) -> Files:
-    files: dict[Path, str] = {}
-    for launch in variant.launches:
-        own = code_files(kernel, launch.template)
-        if own is None:
-            return {}
-        files |= own
-    return files
 
 
 def _reaches(kernel: KernelSpec, variant: VariantSpec, files: Files, name: str) -> bool:

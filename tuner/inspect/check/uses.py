@@ -116,15 +116,14 @@ def _given(variant: VariantSpec) -> set[str]:
     return constants.union(*(argument.buffers for argument in arguments))
 
 
-def code_files(kernel: KernelSpec, template: Path) -> dict[Path, str] | None:
-    """Return the code of a template and of all that it includes, its lines where they are and without comments.
+def code_files(kernel: KernelSpec, *templates: Path) -> dict[Path, str] | None:
+    """Return the code of templates and of all that they include, its lines where they are and without comments.
 
     None where a template is named by an expression.
     """
-    texts: dict[Path, str] = {}
-    pending = [template] if template.suffix == ".j2" else []
-    if not pending:
-        texts[template] = code_of(read_source(template), lines_stay=True)
+    pending = [path for path in templates if path.suffix == ".j2"]
+    plain = [path for path in templates if path not in pending]
+    texts = {path: code_of(read_source(path), lines_stay=True) for path in plain}
     while pending:
         text = read_source(path := pending.pop())
         texts[path] = text = _TEMPLATE_COMMENT.sub(lambda comment: "\n" * comment[0].count("\n"), text)
@@ -133,6 +132,7 @@ def code_files(kernel: KernelSpec, template: Path) -> dict[Path, str] | None:
                 return None
             included = [folder / name for folder in (kernel.folder, paths.templates())]
             pending += [path for path in included if path.is_file() and path not in texts]
-    for path in own_headers(list(texts.values()), [template.parent, *kernel.include]):
+    folders = dict.fromkeys(path.parent for path in templates)
+    for path in own_headers(list(texts.values()), [*folders, *kernel.include]):
         texts[path] = code_of(read_source(path), lines_stay=True)
     return texts

@@ -77,11 +77,6 @@ class Best:
     kernel: KernelSpec
     verdict: Verdict
 
-    @property
-    def foreign(self) -> bool:
-        """Whether it is Python code, which shares no process with another candidate."""
-        return _is_called(self.kernel)
-
 
 @dataclass(frozen=True)
 class Judgement:
@@ -288,7 +283,7 @@ class _AtProblem:
     def _beside(self, times: ModeTimes) -> Iterator[Versus]:
         """Yield how the candidate does beside a function that is the best so far, which ran in another process."""
         best = self._incumbent
-        if best is None or not best.foreign:
+        if best is None or not _is_called(best.kernel):
             return
         for at in best.verdict.problems:
             for known in at.modes:
@@ -299,7 +294,7 @@ class _AtProblem:
 
     def _others(self) -> list[Contestant]:
         others, best = self._task.contestants(self._problem, self._device.gpu), self._incumbent
-        if best is not None and not best.foreign:
+        if best is not None and not _is_called(best.kernel):
             own = default_configuration(best.kernel, self._problem, self._device.gpu)
             others += [Contestant(own, kernel=best.kernel, name=INCUMBENT)] if own is not None else []
         return others
@@ -352,6 +347,7 @@ class _AtProblem:
 
 
 def _is_called(kernel: KernelSpec) -> bool:
+    """Return whether a candidate is Python code, which shares no process with another one."""
     return any(variant.call for variant in kernel.variants.values())
 
 
