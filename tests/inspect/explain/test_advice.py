@@ -106,13 +106,13 @@ def test_lanes_without_threads() -> None:
 def test_blocks_too_small_for_the_slots() -> None:
     verdict, text = said(explanation(launch(threads=32)), "block size: occupancy")
     assert verdict is TRY
-    assert text.startswith("64 blocks of 32 threads fill an SM, which has slots for 32: it takes 64 threads")
+    assert text == "64 blocks of 32 threads fill an SM; its 32 slots are enough from 64 threads on"
 
 
 def test_blocks_that_fill_an_sm() -> None:
     verdict, text = said(explanation(launch(threads=256)), "block size: occupancy")
     assert verdict is OK
-    assert text.startswith("8 blocks of 256 threads fill an SM, which has slots for 32")
+    assert text.startswith("8 blocks of 256 threads fill an SM; ")
 
 
 def test_tiles_for_tensor_cores_need_few_warps() -> None:

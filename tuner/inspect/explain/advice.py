@@ -126,15 +126,15 @@ def _rules(gpu: Gpu, launch: LaunchExplanation) -> Iterator[tuple[str, bool, str
     idle = -threads % WARP
     yield "warp_multiple", not idle, f"{threads} threads leave {idle} lanes of the last warp idle"
     fewest, needed = -(-most // slots), -(-most // threads)
-    text = f"{needed} blocks of {threads} threads fill an SM, which has slots for {slots}"
-    yield "occupancy", needed <= slots, f"{text}: it takes {fewest} threads per block"
+    text = f"{needed} blocks of {threads} threads fill an SM; its {slots} slots are enough from {fewest} threads on"
+    yield "occupancy", needed <= slots, text
     blocks, empty = divmod(most, threads)
     text = f"{blocks} blocks of {threads} leave {empty} of the {most} threads of an SM empty"
     yield "divides_sm", not empty, text
     if registers:
         fit = {limit.name: limit.blocks for limit in launch.occupancy.limits}
         others = min(fit["threads"], fit["blocks"])
-        text = f"{registers} registers per thread are enough for {fit['registers']} blocks, its threads for {others}"
+        text = f"an SM has registers for {fit['registers']} blocks of {registers} per thread, and room for {others}"
         yield "registers", fit["registers"] >= others, text
 
 
