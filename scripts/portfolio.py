@@ -53,6 +53,7 @@ from tuner.devices.choose import open_device
 from tuner.kernel.default import default_configuration
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
+from tuner.report.progress import counting
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.entries import Manifest
 from tuner.runtime.launch_limits import DEVICE_LIMITS
@@ -62,7 +63,7 @@ from tuner.studies.portfolio import Building, Built
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_cover import Cover
 from tuner.studies.portfolio_races import PortfolioRequest, Races
-from tuner.studies.portfolio_report import built_as_json, make_progress
+from tuner.studies.portfolio_report import built_as_json
 from tuner.tuning import session
 from tuner.tuning.request import Request
 from tuner.winners.fitting import COST_WEIGHTS, NEIGHBOURS, fit
@@ -207,7 +208,7 @@ class HeldOut(Study):
             return self._stop()
 
         try:
-            with closing(make_progress(quiet=False)) as progress:
+            with closing(counting(quiet=False)) as progress:
                 return Building(request, self.device, database, progress, stop).run()
         finally:
             self.keep(seconds=spent_s + time.monotonic() - began)

@@ -71,15 +71,15 @@ def _add_portfolio(database: Any) -> None:
     from tuner.cli.options import ProblemTexts
     from tuner.cli.problems import make_problems
     from tuner.kernel.load import load_kernel
+    from tuner.report.progress import counting
     from tuner.studies.portfolio import Building
     from tuner.studies.portfolio_races import PortfolioRequest
-    from tuner.studies.portfolio_report import make_progress
 
     kernel = load_kernel("gemm")
     given = ProblemTexts(dtypes=["bfloat16"], problem_texts=["m=64|4096,n=2048,k=1024"])
     problems = make_problems(kernel, given)
     request = PortfolioRequest(kernel, tuple(problems), searched=0)
-    Building(request, SimulatedGpu(), database, make_progress(quiet=True)).run()
+    Building(request, SimulatedGpu(), database, counting(quiet=True)).run()
 
 
 def write(folder: Path, start: Path, seed: str, number: int) -> str:

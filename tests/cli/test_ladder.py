@@ -127,11 +127,6 @@ def test_launch_latency_is_the_answer(ladder: Ladder, device: LadderDevice) -> N
     (row,) = (line for line in first.splitlines() if line.startswith("more  "))
     assert re.search(r" 1\.1.*; launch latency", row)
     assert "faster" not in row
-    summary = said.out[said.out.index("time, by n") :]
-    assert re.search(r"^more .*1\.05 us !", summary, re.MULTILINE)
-    assert re.search(r"^torch .*1\.2 us !", summary, re.MULTILINE)
-    assert not re.search(r"^cupy .*!", summary, re.MULTILINE)
-    assert "! launch latency decides" in summary
     said = ladder("--sweep", "n=1024..2048", "-q", "--json")
     comparisons = json.loads(said.out)["levels"][0]["contests"]
     assert [comparison["launch_decides"] for comparison in comparisons] == [True, True]
@@ -315,8 +310,8 @@ def test_plots(ladder: Ladder, device: LadderDevice) -> None:
     roofline = words_of("story-roofline.svg")
     for word in (
         *("one warp", "more", "half", "torch (float32)", "scale on NVIDIA H200; cold, rested"),
-        *("memory: 4.4 TB/s, measured", "float32: 60 TFLOP/s, measured"),
-        *("tensor cores: 800 TFLOP/s, measured", "arithmetic intensity", "n=4096"),
+        *("memory, measured: 4.4 TB/s", "vector units, float32, measured: 60 TFLOP/s"),
+        *("arithmetic intensity", "n=4096"),
     ):
         assert word in roofline, word
     sizes = words_of("story-sizes.svg")

@@ -66,7 +66,7 @@ def test_sizes(tmp_path: Path) -> None:
         Series("scalar", sizes, [1e3 + n for n in sizes], [n / (1e3 + n) for n in sizes]),
         Series("torch", sizes[3:], [2e3 + n for n in sizes[3:]], [1.0 for _ in sizes[3:]], baseline=True),
     ]
-    limits = [Series(f"limit {i}", sizes[:5], [500.0] * 5, []) for i in range(6)]
+    limits = [Series(f"limit {i}", sizes[:5], [500.0] * 5, [1.0] * 5) for i in range(6)]
     plot_sizes(shown, limits, "GB/s", "m = n", "gemm $m", tmp_path / "sizes.svg")
     text = words_of(tmp_path / "sizes.svg")
     for word in ("scalar", "torch", "limit 5", "GB/s", "m = n, logarithmic", "2^28", "10 us", "gemm $m"):

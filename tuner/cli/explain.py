@@ -27,12 +27,10 @@ from tuner.core.files import refuse_missing_parent, unused
 from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Filters
-from tuner.inspect.explain.addresses import patterns_of
 from tuner.inspect.explain.code import read_code
-from tuner.inspect.explain.explanation import Explanation
+from tuner.inspect.explain.explanation import Explanation, patterns_of
 from tuner.inspect.explain.explanation import explain as explain_code
-from tuner.inspect.explain.report import explanation_as_json, show_explanation
-from tuner.inspect.explain.short_report import show_in_short
+from tuner.inspect.explain.report import explanation_as_json, show_explanation, show_in_short
 from tuner.inspect.tools.cases import Case, as_runs, compile_cases
 from tuner.inspect.tools.nsight import profile as run_ncu
 from tuner.inspect.tools.nvidia import NCU, find

@@ -30,10 +30,9 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import say, show_line
 from tuner.studies.judging.judge import Judgement, candidate_record
-from tuner.studies.judging.modules import write_task
 from tuner.studies.judging.report import show_verdict
 from tuner.studies.judging.rounds import BEST, Rounds
-from tuner.studies.judging.task import Task, task_of
+from tuner.studies.judging.task import Task, task_of, write_task
 from tuner.studies.judging.verdict import EXIT_REFUSED, Verdict, schema
 from tuner.studies.judging.without_gpu import seen_without_gpu
 
@@ -82,7 +81,7 @@ def _judge(asked: JudgeArguments, kernel: KernelSpec) -> None:
             verdict = _rounds(asked, judgement, opened)
         elif candidate is None:
             record = candidate_record(asked.candidate, asked.candidate)
-            verdict = judgement.refusal(record, "unreadable", unreadable)
+            verdict = judgement.verdict(record, "unreadable", unreadable)
         else:
             verdict = judgement.judge(candidate, asked.candidate)
     if verdict is None:

@@ -13,11 +13,12 @@ from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import say_nothing
 from tuner.kernel.load import load_kernel
+from tuner.report.progress import counting
 from tuner.report.tables import say, show_json
 from tuner.runtime.manifest import MAX_POINTS
 from tuner.studies.portfolio import Building
 from tuner.studies.portfolio_races import PortfolioRequest
-from tuner.studies.portfolio_report import built_as_json, make_progress, show_built
+from tuner.studies.portfolio_report import built_as_json, show_built
 
 FEWEST = 2
 """Sizes of a computation, below which there is nothing to choose for."""
@@ -48,7 +49,7 @@ def portfolio(asked: PortfolioArguments) -> None:
         closing(open_gpu(asked.device_name, kernel.name, asked.jobs, tell)) as device,
         Database.open(asked.db) as database,
         stopping() as stop,
-        closing(make_progress(quiet=asked.quiet)) as progress,
+        closing(counting(quiet=asked.quiet)) as progress,
     ):
         built = Building(request, device, database, progress, stop).run()
     if asked.as_json:

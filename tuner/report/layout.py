@@ -2,8 +2,7 @@
 
 A table that does not fit its terminal does, in this order, as much as it takes: columns without a value go; one row
 alone is shown as names and values; what is the same in all rows is said once, above, except configurations and times;
-columns of several words are broken between words; columns move below their row, those first that the table names for
-it, then from the right.
+columns but the first move below their row, those first that the table names for it, then the widest.
 """
 
 from __future__ import annotations
@@ -24,10 +23,6 @@ ENDLESS = 1 << 20
 """Columns of prose where no terminal is known that shows it: a paragraph is a line."""
 FEWEST = 40
 """Columns below which nothing is laid out: a narrower terminal breaks lines by itself."""
-NARROWEST = 24
-"""Columns that a broken column keeps, or its longest word."""
-MOST_LINES = 3
-"""Of a broken cell; a column that would need more moves below its row."""
 NEVER_ABOVE = ("configuration", "time")
 """Heads, without what they say in parentheses, of what a table of results is read for, even where all are equal."""
 GAP = "  "
@@ -133,29 +128,14 @@ def table_lines(
     below: list[str] = []
     order = [
         *(head for head in stacked if head in heads),
-        *(head for head in reversed(heads) if head not in stacked),
+        *sorted(set(heads[1:]) - set(stacked), key=lambda head: (-_natural(head, rows), head)),
     ]
-    while (widths := _widths(heads, rows, available)) is None and len(heads) > 1:
+    while not _fits(heads, rows, available) and order:
         moved = order.pop(0)
         heads.remove(moved)
         below.append(moved)
     below.sort(key=list(columns).index)
-    return lines + _drawn(heads, rows, right, rule=True, widths=widths, below=below, available=available)
-
-
-def block_lines(
-    columns: Sequence[str], cells: Sequence[Sequence[str]], right: Collection[str] = ()
-) -> list[str]:
-    """Return a table of many like columns in blocks that fit the terminal, each with the first column."""
-    available = columns_of(sys.stdout)
-    rows = [dict(zip(columns, row, strict=True)) for row in cells]
-    blocks = [list(columns[:1])]
-    for head in columns[1:]:
-        if available is not None and len(blocks[-1]) > 1 and not _fits([*blocks[-1], head], rows, available):
-            blocks.append(list(columns[:1]))
-        blocks[-1].append(head)
-    drawn = [_drawn(heads, rows, right, rule=available is not None) for heads in blocks]
-    return [line for i, lines in enumerate(drawn) for line in ([""] * (i > 0) + lines)]
+    return lines + _drawn(heads, rows, right, rule=True, below=below, available=available)
 
 
 def _natural(head: str, rows: Sequence[dict[str, str]]) -> int:
@@ -166,39 +146,16 @@ def _fits(heads: Sequence[str], rows: Sequence[dict[str, str]], available: int) 
     return sum(_natural(head, rows) for head in heads) + len(GAP) * (len(heads) - 1) <= available
 
 
-def _widths(heads: Sequence[str], rows: Sequence[dict[str, str]], available: int) -> dict[str, int] | None:
-    """Return a width for each column, those of several words broken where it takes that; None if that is not enough."""
-    widths = {head: _natural(head, rows) for head in heads}
-    lowest = {head: _narrowest(head, rows, widths[head]) for head in heads}
-    excess = sum(widths.values()) + len(GAP) * (len(heads) - 1) - available
-    while excess > 0:
-        head = max(heads, key=lambda head: widths[head] - lowest[head])
-        if widths[head] == lowest[head]:
-            return None
-        widths[head] -= 1
-        excess -= 1
-    return widths
-
-
-def _narrowest(head: str, rows: Sequence[dict[str, str]], natural: int) -> int:
-    if natural <= NARROWEST:
-        return natural
-    texts = [head, *(row[head] for row in rows)]
-    word = max(len(word) for text in texts for word in kept_together(text).split(" "))
-    return min(natural, max(word, NARROWEST, -(-natural // MOST_LINES)))
-
-
 def _drawn(
     heads: Sequence[str],
     rows: Sequence[dict[str, str]],
     right: Collection[str],
     *,
     rule: bool,
-    widths: dict[str, int] | None = None,
     below: Sequence[str] = (),
-    available: int = 0,
+    available: int = ENDLESS,
 ) -> list[str]:
-    size = widths or {head: _natural(head, rows) for head in heads}
+    size = {head: min(_natural(head, rows), available) for head in heads}
 
     def line(texts: Sequence[str]) -> str:
         padded = [
@@ -218,7 +175,7 @@ def _drawn(
     elif any("(" in head for head in below):  # what a head says in parentheses is said once
         lines += _wrapped("; ".join(below), available, BELOW, BELOW)
     if rule:
-        lines.append(_dash() * min(available or 1 << 16, sum(size.values()) + len(GAP) * (len(heads) - 1)))
+        lines.append(_dash() * min(available, sum(size.values()) + len(GAP) * (len(heads) - 1)))
     for row in rows:
         lines += broken(row[head] for head in heads)
         if more := row[alone] if alone is not None else _listed(below, row, notes=False):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tuner.core.conditions import Calibration
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import refuse_to_replace, whole_file
+from tuner.core.model import Gpu
+from tuner.kernel.roofline import peak_flops, pipe_of
 from tuner.report.terminal import printable
 
 if TYPE_CHECKING:
@@ -24,6 +28,11 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#9
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MAX_LABEL = 90
 """Characters of a label; a longer one is cut."""
+MEMORY, PIPES = "memory", {"vector": "vector units", "matrix": "tensor cores"}
+MEASURED = ", measured"
+"""Ends the name of a ceiling that is not the data sheet's."""
+LEAST_RATE = 1e3
+"""Bytes or FLOP per second."""
 
 
 def check_plot(path: Path) -> None:
@@ -54,6 +63,27 @@ def check_plot(path: Path) -> None:
         raise TunerError(f"matplotlib does not start: {said}", "see MPLBACKEND and matplotlibrc") from None
 
 
+def ceilings(gpu: Gpu, dtypes: Iterable[str], calibration: Calibration | None) -> dict[str, float]:
+    """Return what bounds the rates of a GPU by names: the memory in bytes a second, arithmetic units in FLOP.
+
+    They are those of the data sheet, then what a calibration has reached, as far as they are known.
+    """
+    rates = {MEMORY: gpu.memory_bytes_per_s}
+    for dtype in dtypes:
+        for pipe in dict.fromkeys(("vector", pipe_of(gpu, dtype, "matrix"))):
+            rates[", ".join(filter(None, (PIPES[pipe], dtype)))] = peak_flops(gpu, dtype, pipe)
+    if calibration is not None:
+        rates[f"{MEMORY}{MEASURED}"] = max(calibration.read_bytes_per_s, calibration.copy_bytes_per_s)
+        reached = {
+            "vector": ("float32", calibration.vector_flops),
+            "matrix": ("float16", calibration.matrix_flops),
+        }
+        for pipe, (dtype, flops) in reached.items():
+            if (name := f"{PIPES[pipe]}, {dtype}") in rates:
+                rates[f"{name}{MEASURED}"] = flops
+    return {name: rate for name, rate in rates.items() if LEAST_RATE < rate < math.inf}
+
+
 def draw_bar(
     axes: Axes, at: float, length: float, interval: tuple[float, float], colour: str, text: str
 ) -> None:
@@ -72,12 +102,8 @@ def draw_bar(
     if low < high:
         ends = [[max(0.0, length - low)], [max(0.0, high - length)]]
         axes.errorbar(length, at, xerr=ends, color="#333333", capsize=3, linewidth=1.2)
-    write(axes, text, (max(length, high), at), (5, 0), va="center", fontsize=8)
-
-
-def write(axes: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
-    """Write a text beside a point of the data, so many points away, in the style of an annotation of matplotlib."""
-    axes.annotate(short(text), at, xytext=offset, textcoords="offset points", **style)
+    style = {"textcoords": "offset points", "va": "center", "fontsize": 8}
+    axes.annotate(short(text), (max(length, high), at), xytext=(5, 0), **style)
 
 
 def make_logarithmic(

@@ -21,7 +21,7 @@ from tuner.core.observer import Observer
 from tuner.kernel.space import by_reason, space_size
 from tuner.report.configurations import Texts, timed_text
 from tuner.report.layout import message_lines
-from tuner.report.tables import counted, percent
+from tuner.report.tables import counted, percent, say
 from tuner.report.terminal import below, escaping, printable
 from tuner.tuning.state import SEARCHED, SEARCHING, State, metrics
 
@@ -115,20 +115,13 @@ class Progress(Observer[T]):
             self._panel = None
 
     @property
-    def eta_s(self) -> float | None:
-        """Seconds that the phase still takes if it goes on as since its first step; None before a second one."""
+    def left(self) -> str:
+        """What a phase takes yet, if it goes on as it did so far: ``, about 40 s left``; empty before a second step."""
         began, before = self._first or (0.0, self.done)
         if self.done <= before:
-            return None
-        return (time.monotonic() - began) / (self.done - before) * (self.steps - self.done)
-
-    @property
-    def left(self) -> str:
-        """The same as text behind others: ``, about 40 s left``; empty before a second step."""
-        eta_s = self.eta_s
-        if eta_s is None:
             return ""
-        return f", about {eta_s:.0f} s left" if eta_s < 100 else f", about {eta_s / 60:.0f} min left"
+        left_s = (time.monotonic() - began) / (self.done - before) * (self.steps - self.done)
+        return f", about {left_s:.0f} s left" if left_s < 100 else f", about {left_s / 60:.0f} min left"
 
 
 def counted_line(progress: Progress[str]) -> list[str]:
@@ -138,8 +131,14 @@ def counted_line(progress: Progress[str]) -> list[str]:
 
 
 def counting(*, quiet: bool, every_s: float = PLAIN_EVERY_S, at_once: bool = False) -> Observer[str]:
-    """Return what shows how far the phases of some work are, as :func:`counted_line` says it, or nothing."""
-    return Observer() if quiet else Progress(counted_line, every_s, at_once=at_once)
+    """Return what shows how far the phases of some work are, as :func:`counted_line` says it, or notes alone."""
+    return _Notes() if quiet else Progress(counted_line, every_s, at_once=at_once)
+
+
+class _Notes(Observer[str]):
+    def note(self, text: str) -> None:
+        """Say it."""
+        say(text)
 
 
 class RunProgress(Progress[State]):

@@ -91,17 +91,10 @@ def _draw_trials(axes: Axes, trials: Sequence[Trial], light_ns: float) -> None:
 
 
 def _drawn_up_to(times_ns: Sequence[float]) -> float:
-    """Return a round time, ten times the best or more, beyond which trials are drawn at the upper edge.
-
-    It is infinite if that would be none or most of them.
-    """
+    """Return a time beyond which trials are drawn at the upper edge; infinity if that would be none or most of them."""
     far_ns = FAR * min(times_ns, default=math.inf)
-    if not any(time_ns > far_ns for time_ns in times_ns):
-        return math.inf
-    power = 10.0 ** math.floor(math.log10(far_ns))
-    edge = next(step * power for step in (1, 2, 5, 10) if step * power >= far_ns)
-    beyond = sum(time_ns > edge for time_ns in times_ns)
-    return edge if 0 < beyond < len(times_ns) / 2 else math.inf
+    beyond = sum(time_ns > far_ns for time_ns in times_ns)
+    return far_ns if 0 < beyond < len(times_ns) / 2 else math.inf
 
 
 def _bars(finish: Finish) -> list[RacedBar]:

@@ -69,7 +69,7 @@ def _details(result: Result, finish: Finish, texts: Texts) -> list[tuple[str, ob
         ("timed", _how(state, finish)),
         *(("rejected", f"{_named(trial)}: {reason}") for trial, reason in finish.unstable),
         ("failed", _failures(state)),
-        ("trials", f"{_trials(state)}{_chosen(result)}{_occupied(result)}"),
+        ("trials", f"{_trials(state)}{_occupied(state)}"),
         ("initial", _initial(state, finish.winner)),
         ("seconds", listed(result.stats.get("phases", []))),
     ]
@@ -162,13 +162,6 @@ def _trials(state: State) -> str:
     return f"{tables.counted(len(state.trials), 'trial')}{before}"
 
 
-def _chosen(result: Result) -> str:
-    """Return of how many candidates the trials are; empty if all of them were tried."""
-    nominated, trials = result.stats.get("nominated"), len(result.state.trials)
-    # The last nominations come too late to be tried, wherever candidates are compiled ahead.
-    return f" of {nominated} candidates" if nominated and nominated > 1.25 * trials else ""
-
-
 def _stopped(state: State) -> str:
     """Return why trials are left, and what more time would be worth; empty if none are."""
     if state.out_of_time:
@@ -201,17 +194,8 @@ def _initial(state: State, winner: Trial) -> str:
     return text
 
 
-def _occupied(result: Result) -> str:
-    state = result.state
-    if state.occupied is None:
-        return ""
-    refined = state.device.busy.refined_s
-    waiting = (
-        f", {refined:.1f} s of it with further samples while the compilers were behind"
-        if refined >= 0.05
-        else ""
-    )
-    return f", GPU occupied {tables.percent(state.occupied)}{waiting}"
+def _occupied(state: State) -> str:
+    return "" if state.occupied is None else f", GPU occupied {tables.percent(state.occupied)}"
 
 
 def _over_default(state: State, finish: Finish) -> str:

@@ -10,7 +10,6 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import click
@@ -21,7 +20,7 @@ from tuner.core.model import Configuration, Gpu, Problem, Trial, value_text
 from tuner.core.stats import Ratio, Verdict, ratio_record
 from tuner.database.records import Metrics, StoredTrial, StoredWinner, WarmTime
 from tuner.kernel.variant_spec import RESOURCE_NAMES
-from tuner.report.layout import block_lines, message_lines, pair_lines, table_lines, wrapped
+from tuner.report.layout import message_lines, pair_lines, table_lines, wrapped
 from tuner.report.terminal import printable
 
 TRIAL_COLUMNS = (
@@ -174,7 +173,6 @@ def show(
     *,
     right: Iterable[str] = (),
     stacked: Sequence[str] = (),
-    in_blocks: bool = False,
 ) -> None:
     """Print a table that fits the terminal; a row a line, of any length, where the output is none.
 
@@ -183,11 +181,9 @@ def show(
         rows: values, one for each head.
         right: columns that are aligned to the right.
         stacked: columns that move below their row first where the terminal is narrow, the least important one first.
-        in_blocks: continue a table that is too wide below itself, with the first column again.
     """
     cells = [[_text(cell) for cell in row] for row in rows]
-    draw = block_lines if in_blocks else partial(table_lines, stacked=stacked)
-    show_pieces(f"{line}\n" for line in draw(columns, cells, set(right)))
+    show_pieces(f"{line}\n" for line in table_lines(columns, cells, set(right), stacked))
 
 
 MEASURED = "measured"

@@ -118,8 +118,6 @@ class Absence:
     reason: str
     failed: bool = True
     """Whether something went wrong; else the step does not exist for this problem on this GPU."""
-    recorded: str = ""
-    """Options for the nearest problem that the recording holds; empty where that is not the reason."""
 
 
 STOPPED = Absence("not timed: stopped", failed=False)

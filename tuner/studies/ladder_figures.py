@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuner.core.conditions import Mode
-from tuner.kernel.roofline import peak_flops
-from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
+from tuner.report.plots import COLOURS, MARKERS, MEMORY, ceilings, make_logarithmic, sheet, short
 from tuner.report.tables import COMPUTE_BOUND_FROM, duration, si
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 from tuner.studies.ladder_report import flavour, series_of
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LAUNCH_SHOWN = 10.0
-"""The figure shows the time of an almost empty kernel where the fastest step takes up to so many times as long."""
 STEP_COLOURS, OTHER_COLOURS = COLOURS[:6], (COLOURS[7], COLOURS[6], "#7a5230")
 GREY = "#666666"
 NARROW = 100.0
@@ -107,33 +104,16 @@ def _under_roofline(ladder: Ladder, levels: Sequence[Level]) -> list[Series]:
 
 
 def _ceilings(ladder: Ladder, levels: Sequence[Level]) -> tuple[tuple[str, float] | None, dict[str, float]]:
-    """Return the ceilings of the GPU, bytes and FLOP a second by their names: as measured, or by the data sheet."""
-    gpu = ladder.gpu
+    """Return the ceilings of the GPU, bytes and FLOP a second by their names; of the memory the measured, if it was."""
     comparisons = [comparison for level in levels for comparison in level.comparisons]
     calibration = next((comparison.calibration for comparison in comparisons if comparison.calibration), None)
-    measured = max(calibration.read_bytes_per_s, calibration.copy_bytes_per_s) if calibration else 0.0
-    rate = measured or gpu.memory_bytes_per_s
+    rates = ceilings(ladder.gpu, dict.fromkeys(one.problem.dtype for one in comparisons), calibration)
+    memory = {name: rate for name, rate in rates.items() if name.startswith(MEMORY)}
     warm = all(comparison.conditions.mode is Mode.WARM for comparison in comparisons)
     cached = ", no limit to what is in the caches" if warm else ""
-    memory = f"memory: {si(rate, 'B/s')}, {_source(measured)}{cached}"
-    vector, matrix = (calibration.vector_flops, calibration.matrix_flops) if calibration else (0.0, 0.0)
-    rated = peak_flops(gpu, "float32", "vector")
-    others = {one.problem.dtype: peak_flops(gpu, one.problem.dtype, "vector") for one in comparisons}
-    peaks = [
-        ("float32", vector, vector or rated),
-        *((dtype, 0.0, own) for dtype, own in others.items() if own != rated),
-        ("tensor cores", matrix, matrix or peak_flops(gpu, "float16", "matrix")),
-    ]
-    named = {
-        f"{name}: {si(flops, 'FLOP/s')}, {_source(of)}": flops
-        for name, of, flops in peaks
-        if flops and math.isfinite(flops)
-    }
-    return (memory, rate) if rate else None, named
-
-
-def _source(measured: float) -> str:
-    return "measured" if measured else "data sheet"
+    bandwidths = [(f"{name}: {si(rate, 'B/s')}{cached}", rate) for name, rate in memory.items()]
+    peaks = {f"{name}: {si(rate, 'FLOP/s')}": rate for name, rate in rates.items() if name not in memory}
+    return next(reversed(bandwidths), None), peaks
 
 
 def plot_roofline(
@@ -215,8 +195,6 @@ def _draw_sizes(ladder: Ladder, levels: Sequence[Level], title: str, path: Path)
             line = series(name, [(level, comparison, timing.time_ns) for level, comparison, timing in timed])
             shown.append(replace(line, baseline=timed[-1][2].configuration is None))
     limits = [series(name, points) for name, points in _lights(levels).items()]
-    if launches := _launches(levels):
-        limits.append(replace(series("a launch and one trip to memory", launches), rates=[]))
     names = list(ladder.swept)
     alike = all(len(set(level.sizes.values())) == 1 for level in levels)
     axis = " = ".join(names) if alike else f"{names[0]} (with {', '.join(names[1:])})"
@@ -233,18 +211,6 @@ def _lights(levels: Sequence[Level]) -> dict[str, list[tuple[Level, StepComparis
             if light_ns := comparison.roof.speed_of_light_ns:
                 lights.setdefault(name, []).append((level, comparison, light_ns))
     return lights
-
-
-def _launches(levels: Sequence[Level]) -> list[tuple[Level, StepComparison, float]]:
-    """Return the time of an almost empty kernel, at the sizes where it matters."""
-    launches = []
-    for level in levels:
-        comparison = level.comparisons[0]
-        by_mode = comparison.calibration.launch_ns if comparison.calibration else {}
-        launch_ns, fastest = by_mode.get(str(comparison.conditions.mode), 0.0), comparison.fastest
-        if launch_ns and fastest is not None and fastest.time_ns <= LAUNCH_SHOWN * launch_ns:
-            launches.append((level, comparison, launch_ns))
-    return launches
 
 
 def plot_sizes(
@@ -277,8 +243,7 @@ def plot_sizes(
         for limit, dots in zip(limits, itertools.cycle(DOTS), strict=False):
             line = {"color": GREY, "linestyle": dots, "linewidth": 1.2}
             times.plot(limit.xs, limit.ys, label=short(limit.name), **line)
-            if limit.rates:
-                rates.plot(limit.xs, limit.rates, **line)
+            rates.plot(limit.xs, limit.rates, **line)
         times_ns = [time_ns for one in shown for time_ns in one.ys]
         narrow = max(times_ns) < NARROW * min(times_ns)
         make_logarithmic(times, "y", (1.0, 2.0, 5.0) if narrow else (), duration)

@@ -16,9 +16,6 @@ from tuner.report.terminal import printable
 from tuner.studies.bench_report import contestant_record
 from tuner.studies.ladder import Ladder, Level, StepComparison, size_text, sizes_text
 
-BY_LAUNCH = " !"
-"""After a time that is more the launch's than the kernel's."""
-
 
 def flavour(comparison: StepComparison, others: Sequence[StepComparison]) -> str:
     """Return how a comparison's problem differs from those of others: its dtype, its options; empty if it does not."""
@@ -43,9 +40,7 @@ def show_steps(ladder: Ladder) -> None:
 
 
 def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
-    """Print everything at one size; of one that the recording lacks nothing, as :func:`show_summary` names it."""
-    if not_recorded(ladder, level):
-        return
+    """Print everything at one size."""
     mark = " [replayed]" if ladder.replayed else ""
     click.echo(printable(f"{ladder.kernel.name} {sizes_text(level.sizes)} on {ladder.gpu.name}{mark}"))
     first = level.first(ladder.steps)
@@ -69,11 +64,6 @@ def show_level(ladder: Ladder, level: Level, texts: Texts) -> None:
 def _differing(level: Level) -> str:
     """Return in what the problems of a size differ."""
     return "dtype" if len({one.problem.dtype for one in level.comparisons}) > 1 else "kind"
-
-
-def not_recorded(ladder: Ladder, level: Level) -> bool:
-    """Return whether the recording has no step at a size."""
-    return len(level.absent) == len(ladder.steps) and all(one.recorded for one in level.absent.values())
 
 
 def _against_head(level: Level) -> str:
@@ -123,8 +113,9 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
 
     steps = [(step.name, level.find(step.name)) for step in ladder.steps]
     others = [(one.name, (each, one)) for each in level.comparisons for one in each.baselines]
-    shown = {name for name, absence in level.absent.items() if not absence.recorded}
-    return [row(name, timed) for name, timed in (*steps, *others) if timed is not None or name in shown]
+    return [
+        row(name, timed) for name, timed in (*steps, *others) if timed is not None or name in level.absent
+    ]
 
 
 def _against(comparison: StepComparison, timing: Timed) -> str:
@@ -164,8 +155,6 @@ def _notes(ladder: Ladder, level: Level) -> list[str]:
         notes.append(f"speedups are over the first step of the same {_differing(level)}: {firsts}")
     reasons: dict[str, list[str]] = {}
     for name, absence in level.absent.items():
-        if absence.recorded:  # said once for all sizes
-            continue
         reasons.setdefault(absence.reason, []).append(name)
     for reason, names in reasons.items():
         every = len(names) == len(ladder.steps) > 1
@@ -196,18 +185,6 @@ def _listed(names: Sequence[str]) -> str:
 
 def show_summary(ladder: Ladder) -> None:
     """Print the times of every step and baseline over all sizes, and the shares of the peak."""
-    missing = [level for level in ladder.levels if not_recorded(ladder, level)]
-    if missing:
-        sizes = ", ".join(sizes_text(level.sizes) for level in missing)
-        nearest = next(iter(missing[-1].absent.values())).recorded
-        tables.show_text(f"{ladder.device} does not hold {sizes}; take the nearest: {nearest}")
-    unrecorded: dict[str, list[str]] = {}
-    for level in ladder.levels:
-        names = [name for name, absence in level.absent.items() if absence.recorded and level not in missing]
-        unrecorded.setdefault(", ".join(names), []).append(sizes_text(level.sizes))
-    for names_text, where in unrecorded.items():
-        if names_text:
-            tables.show_text(f"not in the recording at {', '.join(where)}: {names_text}")
     levels = [level for level in ladder.levels if level.comparisons]
     if len(levels) < 2:
         return
@@ -221,16 +198,11 @@ def show_summary(ladder: Ladder) -> None:
         ]
         if any(any(text not in ("", "-") for text in row[1:]) for row in rows):
             click.echo(f"{title}, by {by}")
-            tables.show(("step", *heads), rows, right=heads, in_blocks=True)
+            tables.show(("step", *heads), rows, right=heads)
             click.echo()
 
-    table("time", lambda comparison, timing: f"{tables.duration(timing.time_ns)}{_mark(comparison, timing)}")
-    table(
-        "of peak",
-        lambda comparison, timing: tables.percent(comparison.metrics(timing).of_peak),
-    )
-    if any(comparison.launch_decides for level in levels for comparison in level.comparisons):
-        click.echo(f"{BY_LAUNCH.strip()} launch latency decides: most of this is the launch, not the kernel")
+    table("time", lambda _, timing: tables.duration(timing.time_ns))
+    table("of peak", lambda comparison, timing: tables.percent(comparison.metrics(timing).of_peak))
 
 
 def _heads(ladder: Ladder, levels: Sequence[Level]) -> tuple[str, list[str]]:
@@ -239,10 +211,6 @@ def _heads(ladder: Ladder, levels: Sequence[Level]) -> tuple[str, list[str]]:
     if all(len(set(level.sizes.values())) == 1 for level in levels):
         return "=".join(names), [size_text(next(iter(level.sizes.values()))) for level in levels]
     return ", ".join(names), [sizes_text(level.sizes) for level in levels]
-
-
-def _mark(comparison: StepComparison, timing: Timed) -> str:
-    return BY_LAUNCH if comparison.launch_decides and comparison.by_launch(timing) else ""
 
 
 def series_of(

@@ -8,18 +8,29 @@ from dataclasses import dataclass, field, replace
 
 from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Conditions
-from tuner.core.errors import Interrupted, TunerError
-from tuner.core.model import Configuration, Problem
+from tuner.core.errors import Interrupted, SpaceError, TunerError
+from tuner.core.model import Configuration, Problem, Run, Trial
 from tuner.core.observer import Observer
 from tuner.core.stats import MIN_SAMPLES
 from tuner.database.database import Database
+from tuner.database.records import Filters
 from tuner.devices.base import Contestant, Device
 from tuner.kernel.baselines import settle_baseline
+from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import Roof, roof_of
+from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import StepSpec
+from tuner.kernel.variant_spec import index_of
+from tuner.report.summary import why_nothing
 from tuner.studies import ladder
 from tuner.studies.interleaved import Comparison, Failure, compare
-from tuner.studies.ladder_steps import StepSearch
+from tuner.studies.ladder import Absence, Sweep, Tuned
+from tuner.tuning.request import Request
+from tuner.tuning.session import tune
+from tuner.tuning.state import fastest
+
+Tried = tuple[Run, Trial]
+
 
 COMPARISON_NS = 4e9
 """What the kernels of a comparison may take together, in nanoseconds: a few seconds at each size. Beyond it there are
@@ -30,7 +41,7 @@ fewer rounds, down to the least that an interval needs."""
 class LadderRun:
     """A run up a ladder; a step, or a size, that fails is part of the results, and the others are measured."""
 
-    _sweep: ladder.Sweep
+    _sweep: Sweep
     _device: Device
     """Ready, and closed by the caller."""
     _database: Database
@@ -79,7 +90,7 @@ class LadderRun:
             try:
                 problem = ladder.problem_of(self._sweep.kernel, self._sweep.base, level.sizes, step)
             except TunerError as error:
-                level.absent[step.name] = ladder.Absence(str(error))
+                level.absent[step.name] = Absence(str(error))
                 continue
             groups.setdefault(problem.key, (problem, []))[1].append(step)
         return list(groups.values())
@@ -93,7 +104,7 @@ class LadderRun:
             )
             roof = roof_of(sweep.kernel, problem, device.gpu)
         except TunerError as error:
-            level.absent.update({step.name: ladder.Absence(str(error)) for step in steps})
+            level.absent.update({step.name: Absence(str(error)) for step in steps})
             self._ended += len(steps) + 1
             return
         tuned = self._tuned(level, problem, steps, conditions, roof)
@@ -108,7 +119,7 @@ class LadderRun:
         except Interrupted:
             raise
         except TunerError as error:
-            level.absent.update(dict.fromkeys(tuned, ladder.Absence(str(error))))
+            level.absent.update(dict.fromkeys(tuned, Absence(str(error))))
             return
         finally:
             self._ended += 1
@@ -133,28 +144,149 @@ class LadderRun:
         steps: Sequence[StepSpec],
         conditions: Conditions,
         roof: Roof,
-    ) -> dict[str, ladder.Tuned]:
+    ) -> dict[str, Tuned]:
         """Return the steps that have a best configuration, by name; the others are absent."""
         at = ladder.sizes_text(level.sizes)
-        tuned: dict[str, ladder.Tuned] = {}
+        tuned: dict[str, Tuned] = {}
         below: Configuration | None = None
-        search = StepSearch(self._sweep, self._device, self._database, self._stop)
         for step in steps:
             self._check_stop()
             self._progress.step(f"{at}: {step.name}", self._ended)
             nearby = [one for one in (self._best.get(step.name), below) if one is not None]
             expected_ns = self._expected_ns(step.name, roof)
             try:
-                best = search.best(step, problem, conditions, nearby, expected_ns)
+                best = self._best_of(step, problem, conditions, nearby, expected_ns)
             finally:
                 self._ended += 1
-            if isinstance(best, ladder.Absence):
+            if isinstance(best, Absence):
                 level.absent[step.name] = best
                 continue
             tuned[step.name] = best
             self._times[step.name] = (best.time_ns, roof)
             below = self._best[step.name] = best.configuration
         return tuned
+
+    def _best_of(
+        self,
+        step: StepSpec,
+        problem: Problem,
+        conditions: Conditions,
+        nearby: Sequence[Configuration],
+        expected_ns: float,
+    ) -> Tuned | Absence:
+        """Return the best configuration of a step for a problem, or say why there is none.
+
+        It is an earlier equal run's, or the result of an ordinary run in a narrowed space, whose trials the database
+        keeps like any others. There is no race of finalists and no fresh process: those are ``tune run``'s business.
+
+        Args:
+            step: which one.
+            problem: of the step, at one size.
+            conditions: how the problem is timed.
+            nearby: configurations of other steps or sizes, whose values are tried first where the step has them.
+            expected_ns: what the step's configurations take, roughly; 0 where it is not known.
+
+        Raises:
+            Interrupted: ``stop`` returned true.
+        """
+        sweep = self._sweep
+        request = Request(
+            sweep.kernel,
+            problem,
+            replace(sweep.search, variants=(step.variant,), fixed=step.parameters, part=True),
+            expected_ns=expected_ns,
+        )
+        try:
+            if not sweep.search.from_scratch:
+                earlier, equal = self._earlier(step, problem, conditions)
+                trial = fastest([trial for _, trial in earlier])
+                if trial is not None:
+                    if (reused := self._reusable(trial, earlier, equal)) is not None:
+                        return reused
+                    nearby = [trial.configuration, *nearby]  # a time of another day: it is timed again
+            request = replace(request, first=self._nearest(request, nearby))
+            result = tune(request, self._device, self._database, Observer(), self._stop, finish=False)
+            trials, best = result.state.trials, fastest(result.state.trials)
+            if best is None or not best.time_ns:
+                return Absence(why_nothing(result, self._database.path))
+            return Tuned(best.configuration, best.time_ns, best.id, result.state.run.id, len(trials))
+        except Interrupted:
+            raise
+        except SpaceError as error:
+            refused = sweep.kernel.usable_variants(problem, self._device.gpu)[1].get(step.variant)
+            whose = "" if step.variant == step.name else f"variant {step.variant} "
+            return Absence(f"{whose}{refused}" if refused else error.problem, failed=False)
+        except TunerError as error:
+            return Absence(str(error))
+
+    def _nearest(self, request: Request, others: Sequence[Configuration]) -> list[Configuration]:
+        """Return the configurations of a step's space that are nearest to others, which may be of other variants."""
+        options, gpu = request.options, self._device.gpu
+        space = SearchSpace.from_kernel(request.kernel, request.problem, gpu, options.variants, options.fixed)
+        (variant,) = space.variants
+        names = {parameter.name for parameter in variant.parameters}
+        wanted = ({name: value for name, value in one.parameters if name in names} for one in others)
+        return [variant.configuration(variant.nearest_to(values)) for values in wanted]
+
+    def _earlier(
+        self, step: StepSpec, problem: Problem, conditions: Conditions
+    ) -> tuple[list[Tried], dict[str, Run]]:
+        """Return the trials of all runs that tried some of a step, and the runs that searched just this step, by id."""
+        device = self._device
+        filters = Filters(
+            problem_key=problem.key,
+            variant=step.variant,
+            mode=str(conditions.mode),
+            regime=str(conditions.regime),
+            replayed=device.recorded,
+        )
+        fixed = {name: tuple(values) for name, values in step.parameters.items()}
+        identity = KernelIdentity(self._sweep.kernel)
+        earlier: list[Tried] = []
+        equal: dict[str, Run] = {}
+        for stored in self._database.query(filters).rows:
+            run, trial = stored.run, stored.trial
+            here = run.device == device.name if device.recorded else run.gpu.name == device.gpu.name
+            values = trial.configuration.values
+            allowed = step.parameters.items()
+            inside = all(index_of(values.get(name, ""), choices) is not None for name, choices in allowed)
+            if not here or not inside or not identity.same_text(run):
+                continue
+            searched = run.options
+            if (searched.variants, dict(searched.fixed), searched.max_error) == (
+                (step.variant,),
+                fixed,
+                None,
+            ):
+                equal.setdefault(run.id, run)
+            earlier.append((run, trial))
+        return earlier, equal
+
+    def _reusable(self, best: Trial, earlier: Sequence[Tried], equal: Mapping[str, Run]) -> Tuned | None:
+        """Return the best trial of a step, if an equal run searched as much as one would search now."""
+        where = next(run.id for run, trial in earlier if trial is best)
+        for run in reversed(list(equal.values())):
+            trials = [trial for of, trial in earlier if of.id == run.id]
+            if best.time_ns is not None and self._is_finished(run, trials):
+                return Tuned(best.configuration, best.time_ns, best.id, where, len(trials), reused=True)
+        return None
+
+    def _is_finished(self, run: Run, trials: Sequence[Trial]) -> bool:
+        """Return whether a run ended by itself: with the trials or time that is asked for, or with nothing left."""
+        how = self._database.run_state(run.id)
+        if how["state"] != "finished":
+            return False
+        limits, took_s = self._sweep.search, how["stats"].get("search_s", 0.0)
+        late = limits.time_s is not None and took_s >= limits.time_s
+        if late or len(trials) >= limits.trials:
+            return True
+        space = SearchSpace.from_kernel(
+            self._sweep.kernel, run.problem, self._device.gpu, run.options.variants, run.options.fixed
+        )
+        # A run that knew earlier ones tries only what those had not.
+        tried = {trial.configuration for trial in trials}
+        tried |= {trial.configuration for trial in self._database.earlier_trials(run)}
+        return sum(map(space.contains, tried)) >= len(space)
 
     def _baselines(self, problem: Problem) -> tuple[list[Contestant], list[Failure]]:
         """Return the baselines that can be timed, and those that cannot; a recording has no times of others."""
@@ -172,7 +304,7 @@ class LadderRun:
     def _timed(
         self,
         level: ladder.Level,
-        tuned: Mapping[str, ladder.Tuned],
+        tuned: Mapping[str, Tuned],
         baselines: Sequence[Contestant],
     ) -> Comparison:
         """Time all of them in turn, as long as there is a step among them; one that fails is absent."""
@@ -182,7 +314,7 @@ class LadderRun:
 
         def failing(index: int, failed: RaceFailed) -> None:
             if index < len(steps):
-                level.absent[steps[index].name] = ladder.Absence(f"{steps[index].text}: {failed.error}")
+                level.absent[steps[index].name] = Absence(f"{steps[index].text}: {failed.error}")
             self._check_stop()
 
         once_ns = sum(one.time_ns for one in contestants)

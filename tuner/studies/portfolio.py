@@ -23,7 +23,7 @@ from tuner.core.errors import DatabaseError, DeviceError, Interrupted, TunerErro
 from tuner.core.model import Configuration, Problem, RunOptions, digest
 from tuner.core.observer import Observer
 from tuner.database.database import Database
-from tuner.database.records import Benchmark, Filters
+from tuner.database.records import Filters
 from tuner.devices.base import Device
 from tuner.kernel.identity import KernelIdentity
 from tuner.studies.portfolio_candidates import CandidateChoice, between, spread
@@ -272,15 +272,13 @@ class Building:
         sizes = digest(sorted(problem.key for problem in request.problems))
         return f"{BOUND}{request.bound}", f"cubins={request.cubins}", f"problems={sizes}"
 
-    def _members(self) -> list[Benchmark]:
-        rows = portfolio_rows(self._database, self._request.kernel)
-        return [row for row in rows if row.contestant == MEMBER and row.gpu.name == self._device.gpu.name]
-
     def _kept_before(self, problems: Sequence[Problem]) -> list[list[Configuration]]:
         """Return what the database has of the same request, one problem of each kind, if nothing was measured since."""
         if self._races.measured:
             return []
-        kept, members, tags = [], self._members(), self._tags()
+        kept, tags = [], self._tags()
+        rows = portfolio_rows(self._database, self._request.kernel)
+        members = [row for row in rows if row.contestant == MEMBER and row.gpu.name == self._device.gpu.name]
         for problem in problems:
             own = [row for row in members if row.problem.kind == problem.kind]
             last = [row for row in own if row.bench == own[-1].bench]

@@ -7,25 +7,12 @@ from typing import Any
 import numpy as np
 
 from tuner.core.model import value_text
-from tuner.core.observer import Observer
-from tuner.report.progress import Progress, counted_line
-from tuner.report.tables import counted, say, show_line, show_text
+from tuner.report.tables import counted, show_line, show_text
 from tuner.studies.portfolio import Built
 from tuner.winners.portfolios import Portfolio
 
 WORST = 5
 """Badly served problems that are listed."""
-
-
-def make_progress(*, quiet: bool) -> Observer[str]:
-    """Return what shows progress on the standard error; what failed is said in any case."""
-    return _Notes() if quiet else Progress(counted_line)
-
-
-class _Notes(Observer[str]):
-    def note(self, text: str) -> None:
-        """Say it."""
-        say(text)
 
 
 def show_built(built: Built) -> None:

@@ -6,8 +6,8 @@ Those of a database are compiled when they are first used, in a process of their
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,9 +33,15 @@ from tuner.kernel.templates import text_of
 from tuner.runtime.entries import Manifest
 from tuner.runtime.operation import Operation
 from tuner.winners.bundle import bundle_files
-from tuner.winners.contents import Contents, contents_of
+from tuner.winners.contents import (
+    PROBE_ENTRY,
+    CompiledConfiguration,
+    Contents,
+    contents_of,
+    manifest_of,
+    manifest_record,
+)
 from tuner.winners.current import Kernels, choose_winners, kernel_filters, named_kernel
-from tuner.winners.manifest import PROBE_ENTRY, CompiledConfiguration, manifest_of, manifest_record
 from tuner.winners.portfolios import portfolios_of
 from tuner.winners.records import BundledConfiguration, CompiledLaunch
 
@@ -287,16 +293,11 @@ class CompiledOnUse:
             TunerError: such a kernel does not compile, or an entry cannot be rendered.
         """
         trials = {number: stored.trial.resources for number, stored in self._contents.winners}
-        return [
-            self._configuration(item, trials.get(n)) for n, item in enumerate(self._contents.configurations)
-        ]
-
-    def _configuration(
-        self, bundled: BundledConfiguration, resources: Resources | None
-    ) -> CompiledConfiguration:
-        other = bundled.of_slices
-        slices = {} if other is None else self._launches(other)
-        return CompiledConfiguration(self._launches(bundled), resources, slices)
+        made = []
+        for number, bundled in enumerate(self._contents.configurations):
+            slices = {} if (other := bundled.of_slices) is None else self._launches(other)
+            made.append(CompiledConfiguration(self._launches(bundled), trials.get(number), slices))
+        return made
 
     def _launches(self, bundled: BundledConfiguration) -> dict[int, CompiledLaunch]:
         names = context(bundled.problem, bundled.gpu, bundled.configuration.values)
@@ -329,30 +330,29 @@ class CompiledOnUse:
         with self._lock:
             if name not in self._cubins:
                 if name in self._of_probe:
-                    self._compile_probe(name)
+                    with self._pool(name) as pool:
+                        self._cubins[name] = compile_probe(self._of_probe[name], pool)
                 else:
                     self._compile(self._of_launch[name])
             return self._cubins[name]
 
+    @contextmanager
+    def _pool(self, name: str) -> Iterator[CompilePool]:
+        """Return what compiles, while no other process compiles what has this name."""
+        with CubinCache(self._cache).alone(name, DEADLINE_S), closing(CompilePool(1, self._cache)) as pool:
+            yield pool
+
     def _compile(self, bundled: BundledConfiguration) -> tuple[str, ...]:
         """Compile a configuration, keep its cubins, and return its entries' names."""
         names = [self._name(bundled, number) for number in bundled.launches]
-        request = bundled.request(self._codes[str(bundled.kernel.file)])
-        with (
-            CubinCache(self._cache).alone(names[0], DEADLINE_S),
-            closing(CompilePool(1, self._cache)) as pool,
-        ):
-            compilation = pool.compile(request)
+        with self._pool(names[0]) as pool:
+            compilation = pool.compile(bundled.request(self._codes[str(bundled.kernel.file)]))
         try:
             checked_resources(bundled, compilation)
         except TunerError as error:
             raise CompileError(f"{bundled.rendered}: {error.problem}", error.remedy) from None
         self._cubins.update(zip(names, compilation.cubins, strict=True))
         return compilation.entries
-
-    def _compile_probe(self, name: str) -> None:
-        with CubinCache(self._cache).alone(name, DEADLINE_S), closing(CompilePool(1, self._cache)) as pool:
-            self._cubins[name] = compile_probe(self._of_probe[name], pool)
 
     def _name(self, bundled: BundledConfiguration, number: int) -> str:
         """Return what stands for a launch's cubin: a text of 32 hexadecimal digits."""

@@ -143,18 +143,14 @@ class Kernels:
         return kernel_of_run(run) if identity is None else identity.kernel
 
     def _identity(self, run: Run) -> KernelIdentity | None:
-        own, named = self._own(run), self._named
-        if own is None and named is not None and named.kernel.name == run.problem.kernel:
-            return named if named.computes_like(run) else None
-        return own
-
-    def _own(self, run: Run) -> KernelIdentity | None:
-        key = run.problem.kernel, run.kernel_file
+        key, named = (run.problem.kernel, run.kernel_file), self._named
         if key not in self._identities:
             try:
                 self._identities[key] = KernelIdentity(kernel_of_run(run))
             except TunerError:
                 self._identities[key] = None
+        if self._identities[key] is None and named is not None and named.kernel.name == run.problem.kernel:
+            return named if named.computes_like(run) else None
         return self._identities[key]
 
 

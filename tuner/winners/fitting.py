@@ -208,10 +208,9 @@ class Cost:
         self, kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, factors: Floats
     ) -> None:
         self._limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
-        self.expression = _sum(kernel.costs.get(configuration.variant, ()), factors)
         constants = {**problem.dtypes, **problem.options, "cc": gpu.cc, **configuration.values}
         try:
-            self.folded = fold(self.expression, constants)
+            self.folded = fold(_sum(kernel.costs.get(configuration.variant, ()), factors), constants)
         except KernelError:
             self.folded = Expression(1)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import log2
 from statistics import median
 
@@ -66,8 +67,18 @@ def timings_of(rows: Iterable[Benchmark]) -> Timings:
     for (key, _), race in races.items():
         if race[0].conditions == last[key].conditions:
             _add(times.setdefault(key, {}), race)
-    problems = [last[key].problem for key in times]
-    return table(problems, [times[problem.key] for problem in problems])
+    return table([last[key].problem for key in times], list(times.values()))
+
+
+def table(problems: Sequence[Problem], times: Sequence[Mapping[Configuration, float]]) -> Timings:
+    """Return slowdowns from the logarithms of times at each problem."""
+    columns = {one: number for number, one in enumerate(dict.fromkeys(chain(*times)))}
+    slowdowns = np.full((len(times), len(columns)), np.nan)
+    bests = [min(row.values()) for row in times]
+    for number, (row, best) in enumerate(zip(times, bests, strict=True)):
+        for one, at in row.items():
+            slowdowns[number, columns[one]] = at - best
+    return Timings(tuple(problems), tuple(columns), slowdowns, np.exp2(bests))
 
 
 def _add(times: dict[Configuration, float], race: Sequence[Benchmark]) -> None:
@@ -77,18 +88,6 @@ def _add(times: dict[Configuration, float], race: Sequence[Benchmark]) -> None:
         return
     level = median(shared) if shared else 0.0
     times.update({one: at + level for one, at in new.items()})
-
-
-def table(problems: Sequence[Problem], times: Sequence[Mapping[Configuration, float]]) -> Timings:
-    """Return slowdowns from the logarithms of times at each problem."""
-    columns = {one: None for row in times for one in row}
-    numbers = {one: number for number, one in enumerate(columns)}
-    slowdowns = np.full((len(problems), len(columns)), np.nan)
-    bests = [min(row.values()) for row in times]
-    for number, (row, best) in enumerate(zip(times, bests, strict=True)):
-        for one, at in row.items():
-            slowdowns[number, numbers[one]] = at - best
-    return Timings(tuple(problems), tuple(columns), slowdowns, np.exp2(bests))
 
 
 TIMED = "portfolio"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import NoReturn
 
 from tuner.core.errors import UsageError, suggestion
 from tuner.database.database import Database
@@ -51,30 +51,26 @@ def refuse_unknown(database: Database, filters: Filters) -> None:
         UsageError: a kernel or variant that is neither in the database nor built in, a GPU that is neither there nor
             a known one, a size that no kernel has, a dtype that no tensor has, or a run that is not in the database.
     """
+
+    def refuse(what: str, name: str, choices: Iterable[str]) -> NoReturn:
+        raise UsageError(f"there is no {what} {name!r} in {database.path}", suggestion(name, choices))
+
     kernel = "" if filters.computations else filters.kernel  # a file is there, whatever is stored of it
-    wanted: dict[Literal["kernel", "variant"], str] = {"kernel": kernel, "variant": filters.variant}
-    for what, name in wanted.items():
-        stored = database.names(what) if name else [name]
-        if name in stored:
-            continue
-        builtin = builtin_kernels()
-        if what == "variant":
-            builtin = [variant for kernel in builtin for variant in load_kernel(kernel).variants]
-        if name not in builtin:
-            raise UsageError(
-                f"there is no {what} {name!r} in {database.path}", suggestion(name, stored or builtin)
-            )
+    if kernel and kernel not in {*(stored := database.names("kernel")), *builtin_kernels()}:
+        refuse("kernel", kernel, stored or builtin_kernels())
+    if (variant := filters.variant) and variant not in (stored := database.names("variant")):
+        builtin = [variant for kernel in builtin_kernels() for variant in load_kernel(kernel).variants]
+        if variant not in builtin:
+            refuse("variant", variant, stored or builtin)
     known = [gpu.name for gpu in ARCHITECTURES.values()]
     gpus = database.names("gpu_name") if filters.gpu else []
-    if filters.gpu and not any(filters.gpu.lower() in name.lower() for name in (*gpus, *known)):
-        raise UsageError(
-            f"there is no GPU {filters.gpu!r} in {database.path}", suggestion(filters.gpu, gpus or known)
-        )
+    if not any(filters.gpu.lower() in name.lower() for name in (*gpus, *known)):
+        refuse("GPU", filters.gpu, gpus or known)
     sizes = set(database.nested_names(Filters())["sizes"]) if filters.sizes else set()
     if filters.sizes.keys() - sizes:
         sizes |= {size for kernel in builtin_kernels() for size in load_kernel(kernel).sizes}
     for name in filters.sizes.keys() - sizes:
-        raise UsageError(f"there is no size {name!r} in {database.path}", suggestion(name, sorted(sizes)))
+        refuse("size", name, sorted(sizes))
     if filters.dtype and filters.dtype not in ITEMSIZE:
         raise UsageError(f"there is no dtype {filters.dtype!r}", suggestion(filters.dtype, ITEMSIZE))
     ids = database.run_ids() if filters.run else []

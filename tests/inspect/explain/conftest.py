@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tuner.cli import explain as cli_explain
-from tuner.inspect.explain.addresses import patterns_of
 from tuner.inspect.explain.code import read_code
+from tuner.inspect.explain.explanation import patterns_of
 from tuner.report.configurations import ChosenConfiguration
 
 

@@ -98,7 +98,7 @@ def test_lanes_without_threads() -> None:
     found = explanation(launch(threads=100))
     assert said(found, "block size: warp_multiple") == (
         TRY,
-        "100 threads leave 28 lanes of the last warp idle, which cost registers and issue slots",
+        "100 threads leave 28 lanes of the last warp idle",
     )
     assert about(found, "block size: warp_multiple").rule_of_thumb
 
@@ -106,13 +106,13 @@ def test_lanes_without_threads() -> None:
 def test_blocks_too_small_for_the_slots() -> None:
     verdict, text = said(explanation(launch(threads=32)), "block size: occupancy")
     assert verdict is TRY
-    assert "have only 1024 of its 2048 threads: 64 threads per block would fill it" in text
+    assert text == "64 blocks of 32 threads fill an SM; its 32 slots are enough from 64 threads on"
 
 
 def test_blocks_that_fill_an_sm() -> None:
     verdict, text = said(explanation(launch(threads=256)), "block size: occupancy")
     assert verdict is OK
-    assert text == "an SM has slots for 32 blocks, and 8 of 256 threads are enough for its 2048"
+    assert text.startswith("8 blocks of 256 threads fill an SM; ")
 
 
 def test_tiles_for_tensor_cores_need_few_warps() -> None:
@@ -180,8 +180,8 @@ def test_spills_and_stack() -> None:
     [
         (40, PROBLEM, "40 blocks: 92 of 132 SMs get none"),
         (1, PROBLEM, "1 block: 131 of 132"),
-        (264, OK, "264 blocks are all resident at once"),
-        (140, TRY, "unevenly: SMs with fewer of them wait 47 % of the time; a multiple of 132"),
+        (264, OK, "one, of 264 blocks: SMs with fewer of them wait 0 %"),
+        (140, TRY, "SMs with fewer of them wait 47 % of the time; a multiple of 132"),
         (1200, TRY, "1.14 waves of 1056 blocks: 43 % of the slots stay empty"),
         (2112, OK, "2.00 waves of 1056 blocks: 0 % of the slots"),
     ],

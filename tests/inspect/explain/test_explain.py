@@ -129,7 +129,7 @@ def test_in_words() -> None:
         "limited by",
         "one more block takes",
         "by the SASS, as written: each instruction counts once",
-        "rule of thumb: 128 threads are 4 whole warps",
+        "rule of thumb: 128 threads leave 0 lanes of the last warp idle",
     ):
         assert words in done.output, words
 

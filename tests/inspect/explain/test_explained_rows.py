@@ -48,7 +48,7 @@ def test_the_stored_winner_and_its_time(tmp_path: Path) -> None:
     assert (found["time_ns"], found["mode"], found["regime"]) == (5e4, "cold", "rested")
     assert found["speed_of_light"] == pytest.approx(found["roofline"]["speed_of_light_ns"] / 5e4)
     text = run(str(path), "--full").output
-    assert "50 us, cold, rested" in text and "of the speed of light" in text
+    assert "50 us" in text and "(cold, rested)" in text
     # Another configuration has no time; the same one given by hand has.
     assert data(str(path), "--config", "block_size=64")["time_ns"] is None
     assert data(str(path), "--config", "block_size=256 items=2")["time_ns"] == 5e4
@@ -165,9 +165,6 @@ def test_code_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code, "DEADLINE_S", 1e-6)
     facts, note = facts_of(compiled.cubin, "k", find(NVDISASM))
     assert facts is None and note == "0 MiB of SASS were not read in 1e-06 s"
-    monkeypatch.setattr(code, "MAX_TEXT_BYTES", 10)
-    facts, note = facts_of(compiled.cubin, "k", find(NVDISASM))
-    assert facts is None and "too long" in note
 
 
 def test_where_the_disassembler_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

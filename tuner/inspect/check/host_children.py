@@ -17,9 +17,10 @@ from tuner.core.messages import UnsendableError
 from tuner.core.model import Problem
 from tuner.core.observer import Observer
 from tuner.core.processes import Child, ChildDied
+from tuner.inspect.check.findings import Key
 from tuner.inspect.check.host_worker import CPU_S, HOST_RUNS, HostRequest, HostResult
-from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.emulator import building
+from tuner.inspect.emulator.accesses import Pattern
 from tuner.report.tables import counted
 
 DEADLINE_S = 180.0
@@ -58,6 +59,8 @@ class Outcome:
     """Whether something else than the kernel has ended the child."""
     late: Problem | None = None
     """One that was given up."""
+    patterns: tuple[tuple[Pattern, ...], ...] = ()
+    """Of the last problem, where accesses are recorded."""
 
 
 class HostChildren:
@@ -186,6 +189,7 @@ def _heard(child: HostChild, run: Run) -> Outcome:
             else:
                 outcome.right.append(outcome.at)
                 outcome.left_out |= result.left_out
+                outcome.patterns = result.patterns
             if outcome.note or outcome.late or (outcome.faults and not run.request.reference_only):
                 break
             if len(outcome.right) == run.request.wanted:

@@ -112,7 +112,7 @@ class HostLaunches:
         compiled(*shape, schedule, *arguments, others=others, most=self._most)
         if self._most:
             self._patterns.setdefault(launch.code, tuple(compiled.told.patterns(launch.threads)))
-        if self.unset is None and compiled.told.reads_unset:
+        if self.unset is None and compiled.told.seen.unset.line:
             self.unset = compiled.told
         return compiled
 

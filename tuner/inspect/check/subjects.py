@@ -176,33 +176,35 @@ def _sample(
     draw = np.random.default_rng(checks.seed)
     rows = np.sort(draw.choice(len(space), count, replace=False))
     first = () if invalid_reason(kernel, problem, gpu, default) else (default,)
-    covering = [space.configuration(row) for row in _covering(space, default=bool(first), draw=draw)]
-    on_host = tuple(dict.fromkeys((*first, *covering)))[: min(count, MOST_ON_HOST)]
+    some = covering(space, LEAST_ON_HOST, MOST_ON_HOST, space.find(space.default) if first else None, draw)
+    on_host = tuple(dict.fromkeys((*first, *map(space.configuration, some))))[: min(count, MOST_ON_HOST)]
     drawn = (space.configuration(int(row)) for row in rows)
     return tuple(dict.fromkeys((*on_host, *drawn)))[:count], on_host
 
 
-def _covering(space: VariantSpace, *, default: bool, draw: np.random.Generator) -> Iterator[int]:
+def covering(
+    space: VariantSpace, least: int, most: int, row: int | None, draw: np.random.Generator
+) -> Iterator[int]:
     """Yield rows that have each value of each parameter between them: each time one with most that are still missing.
 
     Args:
-        space: whose rows.
-        default: whether the first is that of the default.
+        space: whose rows, at least as many as the least.
+        least: how many, also where no value is missing.
+        most: how many, also where some are.
+        row: the first, if it is given.
         draw: chooses among equals.
     """
     columns = space.matrix.T
     missing = [np.bincount(column) > 0 for column in columns]
     left = np.ones(len(space), dtype=bool)
-    row = space.find(space.default) if default else None
-    for number in range(MOST_ON_HOST):
+    for number in range(most):
         if row is None:
             gains = np.where(left, 0, -1)
             for column, values in zip(columns, missing, strict=True):
                 gains += values[column]
-            most = gains.max()
-            if most < (number >= LEAST_ON_HOST):
+            if gains.max() < (number >= least):
                 return
-            row = int(draw.choice(np.flatnonzero(gains == most)))
+            row = int(draw.choice(np.flatnonzero(gains == gains.max())))
         yield row
         left[row] = False
         for column, values in zip(columns, missing, strict=True):

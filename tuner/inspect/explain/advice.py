@@ -120,43 +120,22 @@ def _block_size(explanation: Explanation, launch: LaunchExplanation) -> Iterator
 
 
 def _rules(gpu: Gpu, launch: LaunchExplanation) -> Iterator[tuple[str, bool, str]]:
-    """Return the name of each rule, whether it holds, and what that means."""
+    """Return the name of each rule, whether it holds, and the numbers that it goes by."""
     threads, registers = launch.launch.threads, launch.resources.registers
     most, slots = gpu.max_threads_per_sm, gpu.max_blocks_per_sm
-    if idle := -threads % WARP:
-        text = f"{threads} threads leave {idle} lanes of the last warp idle, which cost registers and issue slots"
-    else:
-        text = f"{threads} threads are {threads // WARP} whole warps"
-    yield "warp_multiple", not idle, text
-    needed = -(-most // threads)
-    if needed <= slots:
-        text = (
-            f"an SM has slots for {slots} blocks, and {needed} of {threads} threads are enough for its {most}"
-        )
-    else:
-        text = (
-            f"{slots} blocks, which is all that an SM has slots for, have only {slots * threads} of its {most} "
-            f"threads: {-(-most // slots)} threads per block would fill it"
-        )
+    idle = -threads % WARP
+    yield "warp_multiple", not idle, f"{threads} threads leave {idle} lanes of the last warp idle"
+    fewest, needed = -(-most // slots), -(-most // threads)
+    text = f"{needed} blocks of {threads} threads fill an SM; its {slots} slots are enough from {fewest} threads on"
     yield "occupancy", needed <= slots, text
     blocks, empty = divmod(most, threads)
-    if empty:
-        text = f"{blocks} blocks of {threads} leave {empty} of the {most} threads of an SM empty"
-    else:
-        text = f"the {most} threads of an SM are {blocks} blocks of {threads}"
+    text = f"{blocks} blocks of {threads} leave {empty} of the {most} threads of an SM empty"
     yield "divides_sm", not empty, text
-    if not registers:
-        return
-    fit = {limit.name: limit.blocks for limit in launch.occupancy.limits}
-    enough = fit["registers"] >= min(fit["threads"], fit["blocks"])
-    if enough:
-        text = f"{registers} registers per thread are few enough for as many blocks as the threads allow"
-    else:
-        text = (
-            f"{registers} registers per thread: the {gpu.registers_per_sm} of an SM run out before its threads do; "
-            "kernels that keep a tile in registers do so on purpose"
-        )
-    yield "registers", enough, text
+    if registers:
+        fit = {limit.name: limit.blocks for limit in launch.occupancy.limits}
+        others = min(fit["threads"], fit["blocks"])
+        text = f"an SM has registers for {fit['registers']} blocks of {registers} per thread, and room for {others}"
+        yield "registers", fit["registers"] >= others, text
 
 
 # -- the SM
@@ -199,16 +178,10 @@ def one_more(limits: tuple[Limit, ...]) -> str:
 def _less(limit: Limit) -> str:
     if limit.too_much is None:
         return f"more {'slots for blocks' if limit.name == 'blocks' else limit.name} than an SM has"
-    amount = limit.too_much
-    match limit.name:
-        case "registers":
-            return f"{amount} register{'s' * (amount > 1)} per thread fewer"
-        case "threads":
-            return f"{amount} threads per block fewer"
-        case "shared memory":
-            return f"{size_text(amount)} less shared memory per block"
-        case _:
-            return f"{amount} {limit.name} fewer"
+    if limit.name == "shared memory":
+        return f"{size_text(limit.too_much)} less shared memory per block"
+    of = {"registers": " per thread", "threads": " per block"}.get(limit.name, "")
+    return f"{counted(limit.too_much, limit.name.removesuffix('s'))}{of} fewer"
 
 
 def _stack(launch: LaunchExplanation) -> Iterator[Advice]:
@@ -232,23 +205,30 @@ def _stack(launch: LaunchExplanation) -> Iterator[Advice]:
 
 def _tail(gpu: Gpu, launch: LaunchExplanation) -> Advice:
     waves = launch.waves
-    blocks = counted(waves.blocks, "block")
     if waves.sms_used < gpu.sm_count:
-        text = f"{blocks}: {gpu.sm_count - waves.sms_used} of {gpu.sm_count} SMs get none"
+        blocks, idle = counted(waves.blocks, "block"), gpu.sm_count - waves.sms_used
+        text = f"{blocks}: {idle} of {gpu.sm_count} SMs get none"
         if launch.grows:
             return Advice("waves", OK, f"{text}, on purpose: the grid goes by their number")
         return Advice("waves", PROBLEM, f"{text}; smaller tiles, or a split of the longest dimension")
-    if waves.at_once:
-        text = f"{blocks} are all resident at once"
-        if waves.idle > TAIL:
-            text += f", unevenly: SMs with fewer of them wait {100 * waves.idle:.0f} % of the time"
-            return Advice("waves", TRY, f"{text}; a multiple of {gpu.sm_count} spreads them evenly")
+    text = waves_text(launch)
+    if waves.idle <= TAIL:
         return Advice("waves", OK, text)
-    text = f"{waves.count:.2f} waves of {waves.slots} blocks"
-    if waves.idle > TAIL:
-        text += f": {100 * waves.idle:.0f} % of the slots stay empty, most of the last wave's"
-        return Advice("waves", TRY, f"{text}; other tiles, or a grid that stays resident")
-    return Advice("waves", OK, f"{text}: {100 * waves.idle:.0f} % of the slots stay empty")
+    spread = f"a multiple of {gpu.sm_count} blocks is spread evenly"
+    return Advice(
+        "waves", TRY, f"{text}; {spread if waves.at_once else 'other tiles, or a grid that stays resident'}"
+    )
+
+
+def waves_text(launch: LaunchExplanation) -> str:
+    """Return how the blocks of a launch follow each other on the SMs."""
+    waves = launch.waves
+    idle = f"{100 * waves.idle:.0f} %"
+    if waves.at_once:
+        further = " that loop over further tiles" if launch.persistent else ""
+        blocks = counted(waves.blocks, "block")
+        return f"one, of {blocks}{further}: SMs with fewer of them wait {idle} of the time"
+    return f"{waves.count:.2f} waves of {waves.slots} blocks: {idle} of the slots stay empty"
 
 
 # -- memory

@@ -1,21 +1,29 @@
-"""Why a configuration is as fast as it is, by its numbers: work, code, occupancy, waves, bytes under way, its time."""
+"""Why a configuration is as fast as it is, by its numbers: work, code, occupancy, waves, bytes under way, its time.
+
+And by a run on the CPU, how its warps lie in memory: sectors of global memory, banks of shared memory.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 
 from tuner.core.errors import TunerError
+from tuner.core.files import temporary_folder
 from tuner.core.model import Gpu, Resources
 from tuner.database.records import Metrics
+from tuner.inspect.check.emulation import problems_on_host
+from tuner.inspect.check.host_children import HostChildren, Run, elements_of, unavailable
+from tuner.inspect.check.host_worker import HostRequest
 from tuner.inspect.emulator.accesses import Pattern
 from tuner.inspect.explain.code import CodeFacts, LaunchCode
 from tuner.kernel import roofline
 from tuner.kernel.occupancy import Occupancy, Waves, occupancy
 from tuner.kernel.plan import make_plan
 from tuner.report.configurations import ChosenConfiguration
+from tuner.report.tables import counted
 from tuner.runtime.launches import Launch
 
 REGISTER_BYTES = 4
@@ -156,3 +164,30 @@ def _under_way(launch: Launch, registers: int, shared: int, waves: Waves, facts:
     if in_flight.bulk and blocks * shared >= total:
         return UnderWay(blocks * shared, True, threads, of_a_thread)
     return UnderWay(total, False, threads, of_a_thread)
+
+
+MOST = 1 << 20
+"""Accesses of a launch that are looked at."""
+
+
+def patterns_of(chosen: ChosenConfiguration) -> tuple[tuple[tuple[Pattern, ...], ...], str]:
+    """Run a configuration on the CPU, at the largest of the small sizes that it is for.
+
+    Returns:
+        What the warps of each launch ask of memory, and the size, or why it was not run.
+    """
+    kernel, problem, configuration = chosen.kernel, chosen.problem, chosen.configuration
+    gpu, around, whole = problems_on_host(kernel, problem, chosen.gpu, configuration)
+    if why := "no small problem is valid for it" if not whole + around else unavailable():
+        return (), f"not examined: {why}"
+    largest = max(whole + around, key=elements_of)
+    with temporary_folder() as folder, closing(HostChildren(1)) as children:
+        request = HostRequest(kernel.file, gpu, (largest,), folder, configuration=configuration, most=MOST)
+        outcome = children.ask(Run(("variants", configuration.variant), str(configuration), request))
+    if why := outcome.note or "; ".join(fault.problem for fault in outcome.faults):
+        return (), f"not examined: {why}"
+    requests = sum(one.requests for launch in outcome.patterns for one in launch)
+    return (
+        outcome.patterns,
+        f"examined: {counted(requests, 'request')} of warps, as it runs on the CPU at {largest.sizes_text}",
+    )

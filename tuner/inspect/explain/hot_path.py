@@ -62,10 +62,6 @@ class _Way:
     copies: tuple[int, int] = (0, 0)
     """Number and bytes of the asynchronous copies since the last commit."""
 
-    def go_on(self) -> _Way:
-        """Return a copy to go on with."""
-        return replace(self, pending=list(self.pending))
-
 
 def walk(code: sass.Code, loops: Sequence[sass.CodeLoop]) -> tuple[tuple[int, ...], InFlight]:
     """Return the blocks of the way that does the work, and what a thread has under way on it.
@@ -80,8 +76,8 @@ def walk(code: sass.Code, loops: Sequence[sass.CodeLoop]) -> tuple[tuple[int, ..
     ways: dict[int, _Way] = {}
     for number, leading in _in_turn(code, loops):
         from_above = [other for other in leading if other in ways]
-        way = _chosen(from_above, ways, above, named).go_on() if from_above else _Way()
-        way.blocks += (number,)
+        way = _chosen(from_above, ways, above, named) if from_above else _Way()
+        way = replace(way, blocks=(*way.blocks, number), pending=list(way.pending))
         for instruction in code.blocks[number].instructions:
             _step(way, instruction, looped=number in looped)
         ways[number] = way
@@ -170,18 +166,17 @@ def _chosen(
         if not any(other != number and above[other] >> number & 1 for other in candidates)
     ]
     if len(through) == 1:
-        skipped = [number for number in candidates if number != through[0]]
-        return _perhaps(ways[through[0]], ways[skipped[0]]) if skipped else ways[through[0]]
+        way, skipped = ways[through[0]], [number for number in candidates if number != through[0]]
+        if not skipped:
+            return way
+        # What may be skipped counts half: it is rather the end of an array than its middle.
+        done = ways[skipped[0]].done
+        return replace(way, done=done + (way.done - done) / 2)
     # What they have in common, up to the nearest block that dominates them all, decides nothing.
     before = ways[named[functools.reduce(operator.and_, (above[number] for number in through))]]
     most = max(ways[number].done - before.done for number in through)
     equal = [ways[n] for n in through if ways[n].done - before.done >= CLEARLY_MORE * most]
     return min(equal, key=lambda way: way.instructions)
-
-
-def _perhaps(way: _Way, skipping: _Way) -> _Way:
-    """Return a way whose steps since another way may be skipped: rather the end of an array than its middle."""
-    return replace(way, done=skipping.done + (way.done - skipping.done) / 2)
 
 
 def _step(way: _Way, instruction: sass.Instruction, *, looped: bool) -> None:

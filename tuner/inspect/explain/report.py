@@ -1,4 +1,4 @@
-"""Why a configuration is as fast as it is, for people and for programs."""
+"""Why a configuration is as fast as it is, for people, in short or in full, and for programs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 import click
 from msgspec import structs
 
-from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, in_flight_text, one_more
+from tuner.inspect.explain.advice import Advice, AdviceVerdict, advise, in_flight_text, one_more, waves_text
 from tuner.inspect.explain.code import Access, CodeFacts, Part
 from tuner.inspect.explain.explanation import Explanation, LaunchExplanation
 from tuner.inspect.explain.sass import GLOBAL, Kind
 from tuner.kernel.occupancy import Limit
 from tuner.kernel.roofline import LATENCY_NS, Ceiling, Roof
 from tuner.report import tables
+from tuner.report.configurations import Texts, timed_text
 from tuner.report.terminal import printable
 
 MANY_LOOPS = 12
@@ -29,7 +30,8 @@ FLOP_NOT_KNOWN = "not known: the kernel's file gives no FLOP; add work.flops"
 
 def show_explanation(explanation: Explanation) -> None:
     """Print everything."""
-    tables.show_pairs([*_what(explanation), *_problem(explanation)])
+    more = ("addresses", explanation.addresses), *notes_of(explanation)
+    tables.show_pairs([*head(explanation, explanation.configuration), *_roofline(explanation), *more])
     several = len(explanation.launches) > 1
     for number, launch in enumerate(explanation.launches, 1):
         name = f"launch {number} of {len(explanation.launches)}" if several else "launch"
@@ -46,51 +48,45 @@ def show_explanation(explanation: Explanation) -> None:
     tables.show(columns, advice_rows(advise(explanation), several))
 
 
-def _what(explanation: Explanation) -> Iterator[tuple[str, object]]:
+def head(explanation: Explanation, configuration: object) -> Iterator[tuple[str, object]]:
+    """Yield what is explained, its time, and what bounds it, as names and values."""
     gpu = explanation.gpu
-    yield "problem", explanation.problem
-    yield "GPU", f"{gpu.name} (cc {gpu.cc}, {gpu.sm_count} SMs)"
-    yield "configuration", explanation.configuration
-    yield "from", explanation.source
-    yield "addresses", explanation.addresses
-    yield from (("note", note) for note in explanation.notes)
+    yield "problem", f"{explanation.problem} on {gpu.name} (cc {gpu.cc}, {gpu.sm_count} SMs)"
+    yield "configuration", f"{configuration} ({explanation.source})"
+    how = f" ({explanation.conditions})" if explanation.conditions else ""
+    time_ns, metrics = explanation.time_ns, explanation.metrics
+    yield "time", f"{timed_text(time_ns, metrics)}{how}" if time_ns else "not measured"
+    yield "bound", _bound(explanation)
 
 
-def _problem(explanation: Explanation) -> Iterator[tuple[str, object]]:
+def notes_of(explanation: Explanation) -> Iterator[tuple[str, object]]:
+    """Yield what a reader should know besides."""
+    yield from (("note", note) for note in (*explanation.notes, explanation.launch_note))
+
+
+def _bound(explanation: Explanation) -> str:
+    roof, least_ns = explanation.roof, explanation.roof.speed_of_light_ns
+    if not roof.flops:
+        least = f"; its bytes take at least {tables.duration(least_ns)}" if least_ns else ""
+        return f"{FLOP_NOT_KNOWN}{least}"
+    rate = f"{_rate(roof.peak_flops, 'FLOP/s')} for {explanation.problem.dtype}"
+    if explanation.binding == "bandwidth":
+        rate = _rate(roof.peak_bytes_per_s, "B/s")
+    least = f", so at least {tables.duration(least_ns)}" if least_ns else ""
+    return f"{explanation.binding}: {rate} by the data sheet{least}"
+
+
+def _roofline(explanation: Explanation) -> Iterator[tuple[str, object]]:
     roof, ceiling, time_ns = explanation.roof, explanation.ceiling, explanation.time_ns
     if not roof.flops:
         yield "work", f"at least {tables.si(roof.bytes, 'B')}"
-        yield "roof", FLOP_NOT_KNOWN
-    else:
-        yield from _roof(explanation)
-    if time_ns:
-        how = f", {explanation.conditions}" if explanation.conditions else ""
-        yield "stored time", f"{tables.duration(time_ns)}{how}"
-        yield "rate", tables.throughput(explanation.metrics)
-        yield "of the speed of light", tables.percent(explanation.metrics.of_peak)
-        if ceiling is not None and roof.flops:
-            yield f"of the {ceiling.name} ceiling", tables.percent(ceiling.time_ns / time_ns)
-        yield "note", explanation.launch_note
-
-
-def _roof(explanation: Explanation) -> Iterator[tuple[str, object]]:
-    roof, ceiling, time_ns = explanation.roof, explanation.ceiling, explanation.time_ns
+        return
     yield "work", f"at least {tables.si(roof.flops, 'FLOP')} and {tables.si(roof.bytes, 'B')}"
     ridge = f"; this GPU's ridge is at {roof.ridge:.3g}" if 0 < roof.ridge < math.inf else ""
     yield "arithmetic intensity", f"{roof.intensity:{'.3g' if roof.intensity < 1e3 else '.0f'}} FLOP/B{ridge}"
-    yield "roof", f"{explanation.binding}: {roof_text(explanation)} by the data sheet, at the highest clock"
     if ceiling is not None and time_ns != 0:
-        yield "measured ceiling", _ceiling(roof, ceiling)
-    if roof.speed_of_light_ns:
-        yield "speed of light", tables.duration(roof.speed_of_light_ns)
-
-
-def roof_text(explanation: Explanation) -> str:
-    """Return the roof that binds."""
-    roof = explanation.roof
-    if explanation.binding == "bandwidth":
-        return _rate(roof.peak_bytes_per_s, "B/s")
-    return f"{_rate(roof.peak_flops, 'FLOP/s')} for {explanation.problem.dtype}"
+        reached = f", of which it reaches {tables.percent(ceiling.time_ns / time_ns)}" if time_ns else ""
+        yield "measured ceiling", f"{_ceiling(roof, ceiling)}{reached}"
 
 
 def _rate(rate: float, unit: str) -> str:
@@ -107,7 +103,7 @@ def _ceiling(roof: Roof, ceiling: Ceiling) -> str:
 
 
 def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
-    plan, resources, fit, waves = launch.launch, launch.resources, launch.occupancy, launch.waves
+    plan, resources, fit = launch.launch, launch.resources, launch.occupancy
     noun = "block" if math.prod(plan.grid) == 1 else "blocks"
     yield "grid", f"{_extent(plan.grid)} {noun} of {_extent(plan.block)} threads"
     if plan.cluster:
@@ -117,13 +113,9 @@ def _launch(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tup
     yield "shared memory", _shared(explanation, launch)
     yield "spills", f"{resources.spill_bytes} B" if resources.spill_bytes else "none"
     yield "stack", f"{resources.stack_bytes} B per thread" if resources.stack_bytes else ""
-    yield (
-        "resident",
-        f"{tables.counted(fit.active_blocks, 'block')} and {fit.warps} of {fit.max_warps} warps per SM "
-        f"({100 * fit.fraction:.0f} % occupancy); limited by {limiters_text(launch)}",
-    )
-    if waves.slots:
-        yield "waves", _waves(launch)
+    yield "resident", f"{resident_text(launch)} ({100 * fit.fraction:.0f} % occupancy)"
+    if launch.waves.slots:
+        yield "waves", waves_text(launch)
     yield "note", launch.code.note
     if explanation.binding != "matrix":  # what bounds the tensor cores is not the bytes in flight
         yield from _under_way(explanation, launch)
@@ -138,22 +130,6 @@ def _shared(explanation: Explanation, launch: LaunchExplanation) -> str:
     text += f", and {reserved} B of the system's" if reserved else ""
     carveout = launch.launch.carveout
     return f"{text}; {carveout} % of the L1 requested" if carveout is not None else text
-
-
-def _waves(launch: LaunchExplanation) -> str:
-    waves = launch.waves
-    if launch.persistent:
-        each = waves.blocks / waves.sm_count
-        blocks = "a block" if each == 1 else f"{each:.3g} blocks"
-        return f"one: a persistent grid, {blocks} per SM, each of which loops over further tiles"
-    if waves.at_once:
-        several = f"all {waves.blocks} blocks are resident at once"
-        blocks = "the only block is resident" if waves.blocks == 1 else several
-        return f"one: {blocks}, of {waves.slots} that could be"
-    last, idle = f"{100 * waves.last_idle:.0f} %", f"{100 * waves.idle:.1f} %"
-    return (
-        f"{waves.count:.2f} of {waves.slots} blocks; {last} of the last one's slots stay empty, {idle} of all"
-    )
 
 
 def _under_way(explanation: Explanation, launch: LaunchExplanation) -> Iterator[tuple[str, object]]:
@@ -200,10 +176,11 @@ def _limits(launch: LaunchExplanation) -> Iterator[tuple[object, ...]]:
         yield _limit_name(limit), limit.blocks, "yes" if binds else "", more
 
 
-def limiters_text(launch: LaunchExplanation) -> str:
-    """Return what limits the blocks on an SM."""
-    *most, last = (_limit_name(limit) for limit in launch.occupancy.limiters)
-    return f"{', '.join(most)} and {last}" if most else last
+def resident_text(launch: LaunchExplanation) -> str:
+    """Return how many blocks and warps an SM has, and what limits them."""
+    fit = launch.occupancy
+    blocks, limits = tables.counted(fit.active_blocks, "block"), " and ".join(map(_limit_name, fit.limiters))
+    return f"{blocks} and {fit.warps} of {fit.max_warps} warps per SM, limited by {limits}"
 
 
 def _limit_name(limit: Limit) -> str:
@@ -371,3 +348,43 @@ def _part_as_json(part: Part) -> dict[str, Any]:
         "matrix": dict(part.matrix),
         "global_bytes": part.global_bytes,
     }
+
+
+NOT_EXAMINED = "cache hits and stalls"
+"""What the numbers of a configuration do not show; ``tune profile`` measures it."""
+
+
+def show_in_short(explanation: Explanation) -> None:
+    """Print six lines, and the advice that is not ok."""
+    advice = advise(explanation)
+    undecided = sorted({line.name for line in advice if line.verdict is AdviceVerdict.UNKNOWN})
+    left_open = f"; not decided by numbers alone: {', '.join(undecided)}" if undecided else ""
+    unread = "" if all(launch.facts for launch in explanation.launches) else "the machine code, "
+    texts = Texts.of_kernel(explanation.kernel)
+    tables.show_pairs(
+        [
+            *head(explanation, texts(explanation.configuration)),
+            ("resident", _resident(explanation)),
+            ("addresses", explanation.addresses),
+            ("not examined", f"{unread}{NOT_EXAMINED}{left_open}"),
+            *notes_of(explanation),
+        ]
+    )
+    click.echo()
+    wanted = [line for line in advice if line.verdict in (AdviceVerdict.PROBLEM, AdviceVerdict.TRY)]
+    if not wanted:
+        tables.show_line("advice: nothing stands out in what was examined; --full shows it")
+        return
+    several = len(explanation.launches) > 1
+    columns = ("advice", "about", *(("launch",) if several else ()), "because")
+    tables.show(columns, advice_rows(wanted, several))
+
+
+def _resident(explanation: Explanation) -> str:
+    """Return how full an SM is; of several launches, in that which fills it least."""
+    launches = explanation.launches
+    number, launch = min(enumerate(launches, 1), key=lambda pair: pair[1].occupancy.fraction)
+    resources = launch.resources
+    spills = f", {resources.spill_bytes} B of spills" if resources.spill_bytes else ""
+    which = f"launch {number} of {len(launches)}: " if len(launches) > 1 else ""
+    return f"{which}{resident_text(launch)}; {resources.registers} registers per thread{spills}"

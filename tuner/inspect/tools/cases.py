@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from msgspec import structs
@@ -172,7 +172,8 @@ def small_problems(
         small = sorted(smallest, key=lambda one: sum(size % tile != 0 for size in one.sizes.values()))[
             -count:
         ]
-    small.sort(key=_balance)
+    # The shortest dimension first: a kernel whose tiles are whole in no dimension shows little.
+    small.sort(key=lambda one: sorted(one.sizes.values()))
     long = [[one for one in _long(problem, name) if fits(one)][:1] for name in problem.sizes]
     wide = [one for one in _wide(problem) if fits(one)][:1]
     between = [small[len(small) * i // count] for i in range(count)]
@@ -204,13 +205,7 @@ def _wide(problem: Problem) -> list[Problem]:
 
 def _sized(problem: Problem, length: int, other: dict[str, int]) -> Problem:
     """Return every dimension a length, but some another, and none one beyond the problem's own."""
-    sizes = {name: min(own, other.get(name, length)) for name, own in problem.sizes.items()}
-    return Problem(problem.kernel, sizes, problem.dtypes, problem.options)
-
-
-def _balance(problem: Problem) -> list[int]:
-    """Order by the shortest dimension first: a kernel whose tiles are whole in no dimension shows little."""
-    return sorted(problem.sizes.values())
+    return replace(problem, sizes={n: min(own, other.get(n, length)) for n, own in problem.sizes.items()})
 
 
 def _work(problem: Problem) -> int:

@@ -220,14 +220,9 @@ class Checker:
         """Say why nothing could be run under a tool."""
         if session.seen.locked_out:
             return ToolMissingError("another tuner keeps the GPU to itself", "wait for it, or end it")
-        last = session.seen.output.strip().splitlines()
-        reason = session.log.trouble or session.seen.complaint
-        if not reason and session.turns:
-            reason = "its log ends without a summary"
-        reason = reason or (last[-1] if last else "")
-        reason = reason or (
-            f"exit status {session.seen.status}" if session.seen.status is not None else "it hangs"
-        )
+        seen, ended = session.seen, "its log ends without a summary" if session.turns else ""
+        last = seen.last_line or ("it hangs" if seen.status is None else f"exit status {seen.status}")
+        reason = session.log.trouble or seen.complaint or ended or last
         return ToolMissingError(
             f"{tool} does not work here: {reason.rstrip('.')} (log: {session.log_file})",
             "try the Compute Sanitizer of the driver's own CUDA version, with --compute-sanitizer PATH",

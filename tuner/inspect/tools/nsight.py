@@ -38,7 +38,7 @@ _MISSING = re.compile(r"==ERROR==.*[Ff]ailed to find metric.*")
 _ERROR = re.compile(r"^==ERROR==\s*(.+)$", re.MULTILINE)
 _TIMES = {"second": 1.0, "s": 1.0, "msecond": 1e-3, "ms": 1e-3, "usecond": 1e-6, "us": 1e-6}
 _TIMES |= {"nsecond": 1e-9, "ns": 1e-9}
-_PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+"""Also where base units are asked for, times differ from version to version."""
 
 
 @dataclass(frozen=True)
@@ -154,21 +154,11 @@ def parse_csv(text: str) -> list[LaunchMetrics]:
 def number(text: str, unit: str) -> float | None:
     """Read a cell in its unit, with or without commas between the thousands; None for what is no number."""
     try:
-        above, _, below = unit.strip().partition("/")
-        factor = _scale(above) / (_scale(below) if below.strip() in _TIMES else 1.0)
+        above, _, below = (part.strip() for part in unit.partition("/"))
+        factor = _TIMES.get(above, 1.0) / _TIMES.get(below, 1.0)
         return float(text.strip().replace(",", "")) * factor
     except ValueError:
         return None
-
-
-def _scale(unit: str) -> float:
-    unit = unit.strip()
-    if unit in _TIMES:
-        return _TIMES[unit]
-    for base in ("byte", "hz", "Hz"):
-        if unit.endswith(base) and unit.removesuffix(base) in _PREFIXES:
-            return _PREFIXES[unit.removesuffix(base)]
-    return 1.0
 
 
 def _missing_metrics(output: str, metrics: Sequence[str]) -> list[str]:
@@ -217,8 +207,7 @@ def _complain(seen: Watched, report: Path, step_s: float) -> None:
             "another tool holds the GPU's performance counters", "end it (DCGM's exporter, another profiler)"
         )
     if ended is None or not report.is_file():
-        last = seen.output.strip().splitlines()
-        reason = error or (last[-1] if last else f"exit status {seen.status}")
+        reason = error or seen.last_line or f"exit status {seen.status}"
         raise TunerError(
             f"ncu made no report: {reason}", f"try {NCU.name} on another program, or a newer one"
         )

@@ -145,6 +145,11 @@ class Watched:
         return next((entry.error for entry in self.entries if isinstance(entry, Complaint)), "")
 
     @property
+    def last_line(self) -> str:
+        """The last line that the tool printed."""
+        return "".join(self.output.strip().splitlines()[-1:])
+
+    @property
     def ended(self) -> Ended | None:
         """The end of the first configuration's turn."""
         return next((entry for entry in self.entries if isinstance(entry, Ended)), None)

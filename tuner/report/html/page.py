@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from plotly.offline import get_plotlyjs
 from tuner.core.version import __version__
 from tuner.report.html import timing_figures, words
 from tuner.report.html.drawing import ACCENT, DIM, SECOND, THIRD, Figure
-from tuner.report.html.roofline_figures import roofline, rooflines
 from tuner.report.html.study_figures import study_figures
 from tuner.report.html.subjects import Subjects, TunedProblem
+from tuner.report.html.timing_figures import roofline, rooflines
 from tuner.report.layout import kept_together
 from tuner.report.terminal import printable
 
@@ -88,7 +87,7 @@ def page(
             "img-src data: blob:; base-uri 'none'; form-action 'none'"
         ),
         style=Markup(_asset("page.css")),
-        library=Markup(library()),
+        library=Markup(packed(get_plotlyjs())),
         script=Markup(script),
         data=Markup(packed(data)),
     )
@@ -100,12 +99,6 @@ def packed(content: Any) -> str:
         content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), allow_nan=False)
     )
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-
-
-@cache
-def library() -> str:
-    """Return Plotly's library, packed."""
-    return packed(get_plotlyjs())
 
 
 def template(ink: str, grid: str, panel: str) -> dict[str, Any]:

@@ -77,11 +77,6 @@ class Best:
     kernel: KernelSpec
     verdict: Verdict
 
-    @property
-    def foreign(self) -> bool:
-        """Whether it is Python code, which shares no process with another candidate."""
-        return _is_called(self.kernel)
-
 
 @dataclass(frozen=True)
 class Judgement:
@@ -134,17 +129,8 @@ class Judgement:
                 break
         last = problems[-1]
         speeds = [one.speed for one in problems if one.speed is not None]
-        return self._verdict(
-            self._candidate(candidate, name),
-            last.reason,
-            last.message,
-            problems,
-            overall(speeds) if last.judged is Judged.RIGHT else None,
-        )
-
-    def refusal(self, record: CandidateRecord, reason: str, message: str) -> Verdict:
-        """Return the verdict about what cannot even be read, or was not judged."""
-        return self._verdict(record, reason, message, [], None)
+        speed = overall(speeds) if last.judged is Judged.RIGHT else None
+        return self.verdict(self._candidate(candidate, name), last.reason, last.message, problems, speed)
 
     def _candidate(self, candidate: KernelSpec, name: str) -> CandidateRecord:
         first = default_configuration(candidate, self.task.problems[0], self.device.gpu)
@@ -155,14 +141,15 @@ class Judgement:
             first.values if first is not None else {},
         )
 
-    def _verdict(
+    def verdict(
         self,
         record: CandidateRecord,
         reason: str,
         message: str,
-        problems: Sequence[ProblemVerdict],
-        speed: Speed | None,
+        problems: Sequence[ProblemVerdict] = (),
+        speed: Speed | None = None,
     ) -> Verdict:
+        """Return the verdict about a candidate; without problems, of what could not even be read, or was not judged."""
         device = self.device
         versions = {"kernel-tune": __version__, "driver": device.gpu.driver, **device.versions}
         at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -296,7 +283,7 @@ class _AtProblem:
     def _beside(self, times: ModeTimes) -> Iterator[Versus]:
         """Yield how the candidate does beside a function that is the best so far, which ran in another process."""
         best = self._incumbent
-        if best is None or not best.foreign:
+        if best is None or not _is_called(best.kernel):
             return
         for at in best.verdict.problems:
             for known in at.modes:
@@ -307,7 +294,7 @@ class _AtProblem:
 
     def _others(self) -> list[Contestant]:
         others, best = self._task.contestants(self._problem, self._device.gpu), self._incumbent
-        if best is not None and not best.foreign:
+        if best is not None and not _is_called(best.kernel):
             own = default_configuration(best.kernel, self._problem, self._device.gpu)
             others += [Contestant(own, kernel=best.kernel, name=INCUMBENT)] if own is not None else []
         return others
@@ -360,6 +347,7 @@ class _AtProblem:
 
 
 def _is_called(kernel: KernelSpec) -> bool:
+    """Return whether a candidate is Python code, which shares no process with another one."""
     return any(variant.call for variant in kernel.variants.values())
 
 

@@ -64,12 +64,7 @@ def _times(times: ModeTimes) -> str:
 def _versus(versus: Versus) -> str:
     if versus.verdict is None or versus.speedup is None:
         return f"{versus.baseline} was not timed: {versus.error}"
-    interval = ""
-    if (
-        versus.speedup_low is not None
-        and versus.speedup_high is not None
-        and math.isfinite(versus.speedup_high)
-    ):
-        interval = f" ({versus.speedup_low:.3f} .. {versus.speedup_high:.3f})"
+    bounded = math.isfinite(versus.speedup_high or math.inf)
+    interval = f" ({versus.speedup_low:.3f} .. {versus.speedup_high:.3f})" if bounded else ""
     wrong = "" if versus.verified else f"; the output of {versus.baseline} is WRONG"
     return f"{versus.speedup:.3f}x{interval} over {versus.baseline}: {versus.verdict}{wrong}"

@@ -137,7 +137,7 @@ class Rounds:
             refused = error.strerror or str(error)
         record = candidate_record(name, content)
         if refused:
-            self._answer(path, self.judgement.refusal(record, "unreadable", refused))
+            self._answer(path, self.judgement.verdict(record, "unreadable", refused))
             return
         record = structs.replace(record, copy=copy)
         while self.bests and not self._is_as_judged(self.bests[-1]):
@@ -156,7 +156,7 @@ class Rounds:
             if record.name.endswith(".py"):  # the next may be one, too
                 expect_isolated(self.judgement.device)
         except TunerError as error:
-            verdict = self.judgement.refusal(record, "failed", str(error))
+            verdict = self.judgement.verdict(record, "failed", str(error))
         if verdict.judged is Judged.FAILED:  # the next candidate has a device that nothing has touched
             self.judgement = self.reopened()
         return structs.replace(verdict, candidate=structs.replace(verdict.candidate, copy=record.copy))
