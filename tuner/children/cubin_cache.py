@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -23,8 +22,6 @@ from tuner.core import files, paths
 from tuner.core.model import Resources, canonical_json
 
 MAX_CACHE_BYTES = 1 << 30
-TRIM_S = 60.0
-"""Least time between two looks at all entries, at 7 us each, when compilers end: a run writes more before it ends."""
 _NEW = ".new-"
 """Begins the name of a file that is being written."""
 
@@ -123,28 +120,21 @@ class CubinCache:
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     entries.append((status.st_mtime, status.st_size, entry.path))
-        excess = sum(size for _, size, _ in entries) - limit_bytes
-        for _, size, path in sorted(entries):
-            if excess <= 0:
-                break
-            with contextlib.suppress(OSError):
-                os.unlink(path)  # noqa: PTH108 - a Path each would take most of the time
-                excess -= size
-
-    def trim_at_times(self) -> None:
-        """Trim, unless any process has done so a moment ago."""
-        if self.refusal:
-            return
-        stamp = self.folder / ".trimmed"
-        with contextlib.suppress(OSError):
-            if 0 <= time.time() - stamp.lstat().st_mtime < TRIM_S:
-                return
-        self.trim()
-        with contextlib.suppress(OSError):
-            stamp.touch(0o600)
+        remove_oldest(entries, limit_bytes)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.cubin"
+
+
+def remove_oldest(entries: Iterable[tuple[float, int, str]], limit_bytes: int) -> None:
+    """Remove files, each with the time when it was last read and its size, the oldest first until the rest fits."""
+    excess = sum(size for _, size, _ in entries) - limit_bytes
+    for _, size, path in sorted(entries):
+        if excess <= 0:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # noqa: PTH108 - a Path each would take most of the time
+            excess -= size
 
 
 def _own(path: Path) -> bytes:
