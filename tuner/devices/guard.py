@@ -119,7 +119,8 @@ class Guard:
         self._child: MeasuringChild | None = None
         self._hello: queue.SimpleQueue[Hello | str] = queue.SimpleQueue()
         self._closing = threading.Event()
-        self._ended = False
+        self._over: Unanswered | None = None
+        """What every further request gets once there will be no process any more."""
         self.restarts = 0
         """How often the process had to be replaced."""
         self._thread = threading.Thread(target=self._serve, daemon=True, name="guard")
@@ -177,22 +178,27 @@ class Guard:
         self._closing.set()
         self._requests.put(None)
         self._thread.join(timeout=15)
-        self._ended = True
-        self._answer(*self._in_flight)
+        if self._over is None:
+            self._give_up("the measuring process was closed")
 
     def _put(self, pending: Pending) -> None:
         self._requests.put(pending)
-        if self._ended:  # another thread may ask, or ask once more, while this one is closed
-            self._answer()
+        if self._over is not None:  # another thread may ask, or ask once more, while this one is closed
+            self._answer_waiting(self._over)
 
-    def _answer(self, *left: Pending) -> None:
-        """Answer all requests, also those that wait, when there will be no process any more."""
-        pending = list(left)
+    def _give_up(self, error: str) -> None:
+        """Answer everything, now and later, with the same bad news."""
+        self._over = over = Unanswered(Status.WORKER_DIED, error, fatal=True)
+        self._closing.set()
+        while self._in_flight:
+            self._in_flight.popleft().done(over)
+        self._answer_waiting(over)
+
+    def _answer_waiting(self, over: Unanswered) -> None:
         with contextlib.suppress(queue.Empty):
             while True:
-                pending += filter(None, [self._requests.get_nowait()])
-        for one in pending:
-            one.done(Unanswered(Status.WORKER_DIED, "the measuring process was closed", fatal=True))
+                if (pending := self._requests.get_nowait()) is not None:
+                    pending.done(over)
 
     # -- in the thread --------------------------------------------------------------------------------------------
 
@@ -383,11 +389,3 @@ class Guard:
 
     def _greet(self, child: MeasuringChild) -> None:
         """Say what a process waits for before its first message: nothing, unless it will be locked in."""
-
-    def _give_up(self, error: str) -> None:
-        """Answer everything, now and later, with the same bad news."""
-        failed = Unanswered(Status.WORKER_DIED, error, fatal=True)
-        while self._in_flight:
-            self._in_flight.popleft().done(failed)
-        while not self._closing.is_set() and (pending := self._requests.get()) is not None:
-            pending.done(failed)

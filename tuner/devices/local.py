@@ -134,7 +134,7 @@ class LocalDevice(Device):
         with self.phases.phase("problem"):
             reference_ns = self._set_up()
         before = self.calibration
-        if before is not None and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
+        if before and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
             # Clocks were locked or unlocked, perhaps.
             self.calibration = self._calibrated(short=short) or before
             self._set_up()
@@ -174,13 +174,11 @@ class LocalDevice(Device):
         self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
         with self.phases.phase("calibration"):
             answer = self._guard.call(Calibrate(short))
-        match answer:
-            case Calibrated(calibration=calibration, alone=alone):
-                self.calibration = calibration
-            case Failed(error=error) | Unanswered(error=error):
-                raise DeviceError(error)
-        self._calibrations.write(self.gpu, calibration, alone=self._alone and alone)
-        return calibration
+        if not isinstance(answer, Calibrated):
+            raise DeviceError(answer.error)
+        self.calibration = answer.calibration
+        self._calibrations.write(self.gpu, answer.calibration, alone=self._alone and answer.alone)
+        return answer.calibration
 
     def _set_up(self) -> float:
         """Set the measuring process up for the problem; return the time of its reference kernel."""
@@ -191,12 +189,10 @@ class LocalDevice(Device):
         answer = set_up(self._guard, request, problem, self.say)
         if isinstance(answer, Unanswered) and answer.status is Status.WORKER_DIED:
             answer = self._guard.call(request)  # once may be an accident, of which a long run has some
-        match answer:
-            case SetupDone():
-                self.least_error, self.host_s = answer.least_error, answer.host_s
-                return answer.reference_ns
-            case Failed(error=error) | Unanswered(error=error):
-                raise DeviceError(f"{problem}: {error}")
+        if not isinstance(answer, SetupDone):
+            raise DeviceError(f"{problem}: {answer.error}")
+        self.least_error, self.host_s = answer.least_error, answer.host_s
+        return answer.reference_ns
 
     def release(self) -> None:
         """Make room on the GPU: a large problem does not fit twice."""
@@ -209,11 +205,8 @@ class LocalDevice(Device):
         submissions = self._submissions
         submissions.begin(number)
         compiling = self._compiling.pop(configuration, None)
-        if compiling is None:
-            compiling = self._compilers.submit(self._rendering(configuration))
-        compiling.add_done_callback(
-            lambda done: self._compiled(submissions, number, configuration, incumbent, done.result())
-        )
+        compiling = compiling or self._compilers.submit(self._rendering(configuration))
+        compiling.add_done_callback(partial(self._compiled, submissions, number, configuration, incumbent))
 
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
@@ -277,9 +270,8 @@ class LocalDevice(Device):
         try:
             guard = self.processes.fresh()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
-            match set_up(guard, setup, problem, self.say):
-                case Failed(error=error) | Unanswered(error=error):
-                    return Measurement(Status.UNSTABLE, error=error)
+            if not isinstance(answer := set_up(guard, setup, problem, self.say), SetupDone):
+                return Measurement(Status.UNSTABLE, error=answer.error)
             self._confirmed = problem
             compilation = self._requests.compile(problem, configuration)
             if compilation.status is not Status.OK:
@@ -346,9 +338,10 @@ class LocalDevice(Device):
         number: int,
         configuration: Configuration,
         incumbent: Incumbent,
-        compilation: Compilation,
+        compiling: Future[Compilation],
     ) -> None:
         """Go on with a compiled candidate; called from a compiling thread."""
+        compilation = compiling.result()
         if not submissions.compiled(number):
             return
         if compilation.changed:

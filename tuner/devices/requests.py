@@ -152,30 +152,17 @@ class Requests:
 
     def race(self, problem: Problem, conditions: Conditions, request: RaceRequest) -> Race | RaceFailed:
         """Return the request for a race in a process that is set up for the problem; or why a contestant cannot run."""
+        compiling = [self._compiling(contestant, problem) for contestant in request.contestants]
         described: list[RaceContestant] = []
         try:
-            described.extend(self._contestants(request.contestants, problem))
+            for contestant, compiled in zip(request.contestants, compiling, strict=True):
+                described.append(self._described(contestant, compiled, problem))
         except TunerError as error:
             return RaceFailed(str(error), len(described))
         mode, batch = request.mode, None
         if mode is not None:
             batch = self.batch(problem, replace(conditions, mode=mode))
         return Race(tuple(described), request.rounds, request.samples, request.seed, mode, batch)
-
-    def _contestants(self, contestants: Sequence[Contestant], problem: Problem) -> Iterator[RaceContestant]:
-        """Yield contestants of a race, described, one after the other; what there is to compile begins with the first.
-
-        Raises:
-            TunerError: the next does not compile, or cannot be launched.
-        """
-        compiling = [self._compiling(contestant, problem) for contestant in contestants]
-        for contestant, compiled in zip(contestants, compiling, strict=True):
-            if compiled is None:
-                yield self._baseline(contestant, problem)
-            elif (compilation := compiled.result()).status is not Status.OK:
-                raise CompileError(compilation.error)
-            else:
-                yield CandidateContestant(compilation.candidate, contestant.time_ns, required=True)
 
     def _compiling(self, contestant: Contestant, problem: Problem) -> Future[Compilation] | None:
         """Begin to compile a configuration, of another kernel if there is one."""
@@ -185,23 +172,24 @@ class Requests:
         requests = Requests(other, self._gpu, self._pool) if other is not None else self
         return self._pool.submit(requests.rendering(problem=problem, configuration=contestant.configuration))
 
-    def _baseline(self, contestant: Contestant, problem: Problem) -> RaceContestant:
-        """Return a baseline, described: compiled, if there is something to compile."""
-        baseline = contestant.baseline
+    def _described(
+        self, contestant: Contestant, compiled: Future[Compilation] | None, problem: Problem
+    ) -> RaceContestant:
+        """Return a contestant of a race, described.
+
+        Raises:
+            TunerError: it does not compile, or cannot be launched.
+        """
+        baseline, time_ns = contestant.baseline, contestant.time_ns
+        if compiled is not None:
+            if (compilation := compiled.result()).status is not Status.OK:
+                raise CompileError(compilation.error)
+            return CandidateContestant(compilation.candidate, time_ns, required=True)
         assert baseline is not None
-        if baseline.kind is not BaselineKind.LAUNCH:
-            baseline = settle_baseline(baseline, self.kernel, problem)
-            return BaselineContestant(
-                baseline.kind,
-                baseline.text,
-                baseline.file,
-                problem.sizes,
-                self._scalars(problem),
-                contestant.time_ns,
-            )
-        return CandidateContestant(
-            self._launched_baseline(baseline, problem), contestant.time_ns, required=False
-        )
+        if baseline.kind is BaselineKind.LAUNCH:
+            return CandidateContestant(self._launched_baseline(baseline, problem), time_ns, required=False)
+        settled, scalars = settle_baseline(baseline, self.kernel, problem), self._scalars(problem)
+        return BaselineContestant(settled.kind, settled.text, settled.file, problem.sizes, scalars, time_ns)
 
     def _launched_baseline(self, baseline: Baseline, problem: Problem) -> Candidate:
         """Return a user's own kernel, compiled unless it is a cubin already."""

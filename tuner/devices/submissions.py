@@ -174,7 +174,7 @@ class Submissions:
         waiting = [trial]
         with self._lock:
             for key, equal in list(self._equal.items()):
-                if any(other.number == trial.number for other in equal.waiting):
+                if trial in equal.waiting:
                     waiting = self._equal.pop(key).waiting
         for one in waiting:
             self.answer(measured(one, Measurement(Status.INVALID_CONFIG, error=error)))
