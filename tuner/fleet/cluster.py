@@ -42,7 +42,6 @@ SHOWN_ON = " on "
 
 END = "end"
 """The last that is said to a searcher."""
-TWICE = "the GPU {uuid} is in the cluster already"
 
 
 class Described(Record, frozen=True):
@@ -193,8 +192,17 @@ class Cluster:
 
     def workers(self) -> dict[str, tuple[str, Described | str]]:
         """Return the workers that there are by address: the name of each, and what it is or why it cannot be used."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        return {address: (str(worker["name"]), _described(worker)) for address, worker in workers.items()}
+        found: dict[str, tuple[str, Described | str]] = {}
+        uuids: set[str] = set()
+        for address, worker in self._client.scheduler_info(n_workers=-1)["workers"].items():
+            described = _described(worker)
+            if isinstance(described, Described):
+                if described.uuid in uuids:
+                    described = f"the GPU {described.uuid} is in the cluster already"
+                else:
+                    uuids.add(described.uuid)
+            found[address] = str(worker["name"]), described
+        return found
 
     def tuned_on(self) -> dict[str, list[str]]:
         """Return the problems that are tuned now, by the worker's address."""
@@ -245,12 +253,9 @@ def knock(address: str) -> None:
 
 def _unreachable(scheduler: str, error: BaseException) -> TunerError:
     """Return what is wrong where a scheduler cannot be spoken to, in one line."""
-    texts = []
-    cause: BaseException | None = error
+    said, cause = str(error), error.__cause__ or error.__context__
     while cause is not None:
-        texts.append(str(cause))
-        cause = cause.__cause__ or cause.__context__
-    said = " ".join(texts)
+        said, cause = f"{said} {cause}", cause.__cause__ or cause.__context__
     if "certificate" in said.lower() or "ssl" in said.lower():
         return TunerError(
             f"the scheduler {scheduler} and this certificate do not match",
@@ -271,12 +276,4 @@ def cluster_opening(kernel: str, *, cache: bool, opener: str) -> OpenDevice:
 def listed(cluster: Cluster) -> Sequence[tuple[str, Described | str, Sequence[str]]]:
     """Return every worker by name, with what it says of itself, or why it cannot be used, and what it tunes now."""
     tuned = cluster.tuned_on()
-    rows: list[tuple[str, Described | str, Sequence[str]]] = []
-    uuids: set[str] = set()
-    for address, (name, worker) in cluster.workers().items():
-        if isinstance(worker, Described) and worker.uuid in uuids:
-            worker = TWICE.format(uuid=worker.uuid)
-        if isinstance(worker, Described):
-            uuids.add(worker.uuid)
-        rows.append((name, worker, tuned.get(address, [])))
-    return rows
+    return [(*worker, tuned.get(address, [])) for address, worker in cluster.workers().items()]

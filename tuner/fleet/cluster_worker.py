@@ -29,14 +29,11 @@ from tuner.fleet.messages import (
     SEARCHING,
     ChildLink,
     Compilers,
+    Ending,
     Event,
-    FromSearcher,
     OpenDevice,
     SearcherGone,
     Task,
-    TaskDone,
-    TaskFailed,
-    TaskStopped,
 )
 from tuner.kernel.load import builtin_kernels, load_kernel
 
@@ -60,22 +57,6 @@ def _here(kernel: Path) -> Path:
     return (
         load_kernel(kernel.stem).file if not kernel.is_file() and kernel.stem in builtin_kernels() else kernel
     )
-
-
-class _Said:
-    """What a searcher says, for the event loop."""
-
-    def __init__(self) -> None:
-        self._loop, self._events = asyncio.get_running_loop(), asyncio.Queue[Event]()
-
-    def put(self, event: Event) -> None:
-        """Keep what was said; called by the searcher's thread."""
-        with suppress(RuntimeError):  # the loop is closed: the worker ends
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-
-    async def get(self) -> FromSearcher | SearcherGone:
-        """Return what is said next."""
-        return (await self._events.get()).what
 
 
 class Relay:
@@ -105,13 +86,18 @@ class Relay:
         """
         from distributed.core import Status
 
-        said = _Said()
-        link = ChildLink(said.put, self._opening(message))
+        loop, said = asyncio.get_running_loop(), asyncio.Queue[Event]()
+
+        def tell(event: Event) -> None:
+            with suppress(RuntimeError):  # the loop is closed: the worker ends
+                loop.call_soon_threadsafe(said.put_nowait, event)
+
+        link = ChildLink(tell, self._opening(message))
         listening = asyncio.ensure_future(_listen(comm, key, link))
         self.searchers += 1
         try:
-            while not isinstance(what := await said.get(), SearcherGone):
-                if isinstance(what, TaskDone | TaskFailed | TaskStopped):
+            while not isinstance(what := (await said.get()).what, SearcherGone):
+                if isinstance(what, Ending):
                     _end_shown(key)
                 await comm.write(SEARCHING.replies.encode(what))
             await asyncio.to_thread(link.close)

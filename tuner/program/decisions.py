@@ -15,7 +15,7 @@ import torch
 from tuner.core.errors import UsageError
 from tuner.core.files import whole_file
 from tuner.core.reading import read_at_most
-from tuner.program.calls import as_table
+from tuner.program.calls import Calls, as_table
 from tuner.program.kinds import PRODUCT_KERNELS, CallKind, CallMode
 
 if TYPE_CHECKING:
@@ -145,42 +145,27 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary."""
-        return {
-            "problem": self.kind.problem,
-            "call": self.kind.call,
-            "mode": str(self.mode),
-            "calls": self.calls,
-            "share": self.share,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "decision": asdict(self.decision) if self.decision else None,
-        }
+        own = asdict(self)
+        return {"problem": self.kind.problem, "call": own.pop("kind")["call"], **own}
 
 
 def answers(replacement: Replacement) -> list[Answer]:
     """Return what became of each kind of product, the one with the most operations first."""
     recorded = replacement.calls
-    counts = {
-        key: count
-        for key, count in (recorded.counts if recorded else {}).items()
-        if key[0].kernel in (*PRODUCT_KERNELS, "")
-    }
-    listed = {kind for kind, _ in counts}
+    products = Calls(replacement.device)
+    for key, count in (recorded.counts if recorded else {}).items():
+        if key[0].kernel in (*PRODUCT_KERNELS, ""):
+            products.counts[key] = count
+    listed = {kind for kind, _ in products.counts}
     for kind in replacement.seen():
         if kind not in listed:
-            counts[kind, CallMode.EAGER] = 0
-    total = sum(count * kind.flop for (kind, _), count in counts.items()) or 1.0
-    ordered = sorted(counts, key=lambda key: (-counts[key] * key[0].flop, key[0].problem, key[1]))
-    return [
-        Answer(
-            kind,
-            mode,
-            counts[kind, mode],
-            counts[kind, mode] * kind.flop / total,
-            *_outcome(replacement, kind, mode),
-        )
-        for kind, mode in ordered
-    ]
+            products.counts[kind, CallMode.EAGER] = 0
+    total, rows = products.flop or 1.0, []
+    for kind, mode in products.heaviest():
+        count = products.counts[kind, mode]
+        outcome = _outcome(replacement, kind, mode)
+        rows.append(Answer(kind, mode, count, count * kind.flop / total, *outcome))
+    return rows
 
 
 def _outcome(replacement: Replacement, kind: CallKind, mode: CallMode) -> tuple[str, str, Decision | None]:
