@@ -42,6 +42,7 @@ SHOWN_ON = " on "
 
 END = "end"
 """The last that is said to a searcher."""
+TWICE = "the GPU {uuid} is in the cluster already"
 
 
 class Described(Record, frozen=True):
@@ -198,7 +199,7 @@ class Cluster:
             described = _described(worker)
             if isinstance(described, Described):
                 if described.uuid in uuids:
-                    described = f"the GPU {described.uuid} is in the cluster already"
+                    described = TWICE.format(uuid=described.uuid)
                 else:
                     uuids.add(described.uuid)
             found[address] = str(worker["name"]), described

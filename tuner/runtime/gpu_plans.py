@@ -20,7 +20,16 @@ from cuda.bindings import driver as cu
 from ..core.errors import BundleError, DeviceError
 from .cluster_order import ClusterOrders, Observed, Probe
 from .dispatch import Dispatched, dispatch
-from .driver import DriverFailure, PrimaryContext, capture_id, check, failure, library, primary_context
+from .driver import (
+    DriverFailure,
+    PrimaryContext,
+    capture_id,
+    check,
+    failing_as,
+    failure,
+    library,
+    primary_context,
+)
 from .dtypes import ITEMSIZE
 from .entries import Manifest
 from .filled import Filled, FillingOrder
@@ -108,13 +117,9 @@ class GpuPlans:
             plan = self.ready(computation, sizes, apart=apart)
             if plan is None:
                 concrete = self.choose(computation, sizes, policy, apart=apart).concrete
-                try:
-                    with self.context.preparing():
-                        plan = PreparedPlan(concrete, self._kernels(concrete), self._filled(concrete))
-                except DriverFailure as failure:
-                    raise DeviceError(
-                        f"{self._manifest.configurations[concrete.configuration]} cannot be prepared: {failure}"
-                    ) from None
+                configuration = self._manifest.configurations[concrete.configuration]
+                with failing_as(f"{configuration} cannot be prepared"), self.context.preparing():
+                    plan = PreparedPlan(concrete, self._loaded(concrete))
                 while len(self._plans) >= MOST_PLANS:
                     del self._plans[next(iter(self._plans))]
                 self._plans[computation, *sizes.values(), apart] = plan
@@ -137,23 +142,15 @@ class GpuPlans:
                 return
             raise DeviceError(f"no memory for {self._manifest.kernel} can be reserved: {failure}") from None
 
-    def _kernels(self, concrete: ConcretePlan) -> list[Kernel]:
-        return [
-            Kernel(
-                self._module(entry.cubin, launch.carveout),
-                entry.entry,
-                launch,
-                cluster_order=self._cluster_orders().of if launch.needs_cluster_order else in_order,
-            )
-            for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True)
-        ]
-
-    def _filled(self, concrete: ConcretePlan) -> Sequence[Filled]:
-        """Return what each launch fills before it."""
-        pairs = zip(concrete.entries, concrete.plan.launches, strict=True)
-        return [
-            Filled(self._module(entry.cubin, launch.carveout), launch, self._order) for entry, launch in pairs
-        ]
+    def _loaded(self, concrete: ConcretePlan) -> list[tuple[Kernel, Filled]]:
+        """Return the kernel of each launch, and what it fills before it."""
+        loaded = []
+        for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True):
+            module = self._module(entry.cubin, launch.carveout)
+            order = self._cluster_orders().of if launch.needs_cluster_order else in_order
+            kernel = Kernel(module, entry.entry, launch, cluster_order=order)
+            loaded.append((kernel, Filled(module, launch, self._order)))
+        return loaded
 
     def _module(self, name: str, carveout: int | None = None) -> Any:
         """Return a loaded cubin. A carveout belongs to a loaded function: launches that differ in it have one each."""
@@ -199,22 +196,21 @@ class PreparedPlan:
 
     Args:
         concrete: what is launched.
-        kernels: one for each of its launches.
-        filled: what each launch fills before it.
+        loaded: the kernel of each of its launches, and what that fills before it.
 
     Attributes:
         alignments: bytes of which each tensor's address must be a multiple, by name.
         apart: tensors whose rows may lie apart: those of tensor maps alone, and those passed with their stride.
     """
 
-    def __init__(self, concrete: ConcretePlan, kernels: Sequence[Kernel], filled: Sequence[Filled]) -> None:
+    def __init__(self, concrete: ConcretePlan, loaded: Sequence[tuple[Kernel, Filled]]) -> None:
         launches = concrete.plan.launches
-        self._kernels = list(zip(kernels, filled, strict=True))
+        self._kernels = loaded
         self._workspace = concrete.workspace if concrete.plan.scratch else None
         self._zeroed = [(item.name, item.size_bytes) for item in concrete.plan.scratch if item.zeroed]
         self._memset = library().cuMemsetD8Async
         self._scalars = [
-            (name, kernels[launch], position, list(leaves(launches[launch].arguments))[position].value)
+            (name, loaded[launch][0], position, list(leaves(launches[launch].arguments))[position].value)
             for name, positions in concrete.scalar_positions.items()
             for launch, position in positions
         ]
@@ -223,13 +219,11 @@ class PreparedPlan:
         kinds = {(leaf.name, leaf.kind) for launch in launches for leaf in leaves(launch.arguments)}
         strided = {name for name, kind in kinds if kind == "stride"}
         plain = {name for name, kind in kinds if kind == "buffer"}
-        self.apart = (
-            mapped - plain - {name for launch in launches for _, name, _ in launch.constants} | strided
-        )
+        filling = {name for launch in launches for _, name, _ in launch.constants}
+        self.apart = mapped - plain - filling | strided
+        of_map = dict.fromkeys(mapped | strided, MAP_ALIGNMENT)
         self.alignments = {
-            tensor.name: max(
-                common, ITEMSIZE[tensor.dtype], MAP_ALIGNMENT * (tensor.name in mapped | strided)
-            )
+            tensor.name: max(common, ITEMSIZE[tensor.dtype], of_map.get(tensor.name, 1))
             for tensor in concrete.tensors
         }
 
@@ -265,12 +259,8 @@ class PreparedPlan:
         if self._workspace is not None:
             addresses.update(workspaces.addresses(self._workspace, stream))
             for name, size_bytes in self._zeroed:
-                error = self._memset(
-                    ctypes.c_ulonglong(addresses[name]),
-                    0,
-                    ctypes.c_size_t(size_bytes),
-                    ctypes.c_void_p(stream),
-                )
+                memory, size = ctypes.c_ulonglong(addresses[name]), ctypes.c_size_t(size_bytes)
+                error = self._memset(memory, 0, size, ctypes.c_void_p(stream))
                 if error:
                     raise failure(error)
         for name, kernel, position, own in self._scalars:

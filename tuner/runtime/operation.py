@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import CallError, DeviceError
 from .arrays import ArrayLayout, one_or_all
 from .dispatch import Match, Policy
-from .driver import DriverFailure, capture_id
+from .driver import DriverFailure, capture_id, failing_as
 from .entries import Manifest
 from .gpu_plans import GpuPlans
 from .interpret import check_sizes, scalar_values
@@ -153,7 +153,12 @@ class Operation:
         key = (len(arrays), out is None, *read, *(sorted(sizes.items()) if sizes else ()))
         call = self.kept.get(key)
         if call is None:
-            layouts = [self._layout(array, what, library) for array, what in zip(passed, read, strict=True)]
+            layouts = [
+                None
+                if array is None
+                else (library if library_of(array) is library else DLPACK_LIBRARY).layout(array, what)
+                for array, what in zip(passed, read, strict=True)
+            ]
             outs_given = None if out is None else layouts[len(arrays) :]
             call = self.prepare_call(library, layouts[: len(arrays)], outs_given, handle, sizes or {})
             self.keep(key, call)
@@ -195,11 +200,6 @@ class Operation:
             while len(self.kept) >= MOST_CALLS:
                 del self.kept[next(iter(self.kept))]
             self.kept[key] = ready
-
-    def _layout(self, array: Any, read: Any, library: Library) -> ArrayLayout | None:
-        if array is None:
-            return None
-        return (library if library_of(array) is library else DLPACK_LIBRARY).layout(array, read)
 
     def prepare_call(
         self,
@@ -254,11 +254,8 @@ class Operation:
         return there[0].device
 
     def _refuse_capture(self, gpu: GpuPlans, stream: int) -> None:
-        try:
-            with gpu.context.current():
-                captured = capture_id(stream) is not None
-        except DriverFailure as failure:
-            raise DeviceError(f"{self.name} cannot be launched: {failure}") from None
+        with failing_as(f"{self.name} cannot be launched"), gpu.context.current():
+            captured = capture_id(stream) is not None
         if captured:
             raise CallError(
                 f"{self.name} was not prepared for this problem, and the stream is being captured",
@@ -308,15 +305,9 @@ class Operation:
         computation = self._problem(sizes, dtypes, options)
         answer = self._gpu(device).choose(computation, sizes, self._policy, apart=apart)
         entry = self._manifest.configurations[answer.concrete.configuration]
-        return PlanChoice(
-            entry.variant,
-            entry.parameters,
-            answer.match,
-            answer.tuned_at,
-            answer.expected_slowdown,
-            answer.concrete.workspace.size_bytes,
-            answer.reason,
-        )
+        slowdown, workspace = answer.expected_slowdown, answer.concrete.workspace.size_bytes
+        how = answer.match, answer.tuned_at, slowdown, workspace, answer.reason
+        return PlanChoice(entry.variant, entry.parameters, *how)
 
     def warm(self, problems: Iterable[Mapping[str, Any]], stream: Any = None) -> None:
         """Prepare problems, so that their first call is a launch, under stream capture, too.

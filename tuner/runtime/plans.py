@@ -78,13 +78,12 @@ class PlanMaker:
                 dtype = self._dtypes.get(item.dtype, item.dtype)
                 if item.init.endswith("inf") and DTYPES[dtype].whole:
                     raise KernelError(f"init of {item.name} is no number of {dtype}", "write a whole number")
-                if item.init == "whole" and not DTYPES[dtype].whole:
-                    raise KernelError(
-                        f"init of {item.name}: {dtype} has no whole range", "give one: { uniform = [a, b] }"
-                    )
                 between = self._between(item, dtype, math.prod(shape)) if item.between else None
                 init = item.init
                 if init == "whole":
+                    if not DTYPES[dtype].whole:
+                        what = f"init of {item.name}: {dtype} has no whole range"
+                        raise KernelError(what, "give one: { uniform = [a, b] }")
                     init, between = "uniform", DTYPES[dtype].limits
                 buffer = Buffer(item.name, shape, dtype, item.role, init, transposed)
                 buffers.append(replace(buffer, between=between, file=item.file, function=item.function))
@@ -104,18 +103,13 @@ class PlanMaker:
     @cached_property
     def scratch(self) -> tuple[Buffer, ...]:
         """The scratch memory that is allocated."""
-        return tuple(
-            Buffer(
-                item.name,
-                self._extents(item.shape, f"shape of {item.name}"),
-                self._dtypes.get(item.dtype, item.dtype),
-                "scratch",
-                zeroed=item.zeroed,
-                zeroed_once=item.zeroed_once,
-            )
-            for item in self._scratch
-            if self.true(item.when)
-        )
+        buffers = []
+        for item in self._scratch:
+            if self.true(item.when):
+                shape = self._extents(item.shape, f"shape of {item.name}")
+                dtype, zeroed = self._dtypes.get(item.dtype, item.dtype), (item.zeroed, item.zeroed_once)
+                buffers.append(Buffer(item.name, shape, dtype, "scratch", "normal", False, *zeroed))
+        return tuple(buffers)
 
     @cached_property
     def _present(self) -> dict[str, bool]:
@@ -129,10 +123,7 @@ class PlanMaker:
         Errors as of :func:`~.repeats.expanded`.
         """
         _ = self.scratch, self.scalars, self.tensors, self._present  # no pass decides these
-        return [
-            (index, self if names is self._names else self._with(names))
-            for index, names in expanded(entries, self._names, self._problem)
-        ]
+        return [(index, self._with(names)) for index, names in expanded(entries, self._names, self._problem)]
 
     def _with(self, names: Names) -> PlanMaker:
         other = copy(self)
@@ -276,17 +267,11 @@ class PlanMaker:
         value = expression.evaluate(self._names)
         if type(value) is int and value >= minimum:
             return value
-        if (
-            isinstance(value, str)
-            or not math.isfinite(value)
-            or value != int(value)
-            or value < minimum
-            or (isinstance(value, float) and value > MAX_INTEGER)
-        ):
-            divided = ": ceil_div(n, d) rounds up, // down" if isinstance(value, float) else ""
-            remedy = f"it must be a whole number from {minimum} up{divided}"
-            raise KernelError(_said(expression, what, value), remedy)
-        return int(value)
+        if not isinstance(value, str) and minimum <= value <= MAX_INTEGER and value == int(value):
+            return int(value)
+        divided = ": ceil_div(n, d) rounds up, // down" if isinstance(value, float) else ""
+        remedy = f"it must be a whole number from {minimum} up{divided}"
+        raise KernelError(_said(expression, what, value), remedy)
 
 
 def _said(expression: Expression, what: str, value: object) -> str:

@@ -43,6 +43,11 @@ class Differentiated:
     options: Mapping[str, Any]
     again: Callable[..., Any]
 
+    @property
+    def tensors(self) -> dict[str, Any]:
+        """The inputs by name."""
+        return dict(zip(self.names, self.inputs, strict=True))
+
 
 Formula = Callable[[Differentiated], Sequence[Any]]
 
