@@ -17,37 +17,7 @@ from typing import Any, overload
 
 from msgspec import structs
 
-from tuner.children.measuring import (
-    ANSWERS,
-    MEASURING,
-    SETUP_S,
-    Answer,
-    ByReferee,
-    Calibrate,
-    Calibrated,
-    Compare,
-    Deadline,
-    Draw,
-    Failed,
-    ForReferee,
-    GpuTaken,
-    Heard,
-    Hello,
-    Measure,
-    Measured,
-    MeasuringReply,
-    MeasuringRequest,
-    Pace,
-    Question,
-    Race,
-    Raced,
-    RaceFailed,
-    Release,
-    Released,
-    Setup,
-    SetupDone,
-    Started,
-)
+from tuner.children import measuring
 from tuner.core.errors import DeviceError
 from tuner.core.messages import UnsendableError
 from tuner.core.model import Status
@@ -67,7 +37,7 @@ MAX_START_FAILURES = 3
 AWAITED = "waiting for the GPU: "
 """Begins what is said when another process has the GPU."""
 
-MeasuringChild = Child[Heard, MeasuringReply]
+MeasuringChild = Child[measuring.Heard, measuring.MeasuringReply]
 
 
 @dataclass(frozen=True)
@@ -86,7 +56,7 @@ class Unanswered:
 class Pending:
     """A request that waits for its answer."""
 
-    request: MeasuringRequest
+    request: measuring.MeasuringRequest
     done: Callable[[Any], None]
     deaths: int = 0
     """How often a process ended that had not begun with it, though it was the next."""
@@ -112,12 +82,12 @@ class Guard:
         self._started = False
         """Whether the process has begun with the first one in flight."""
         self._deadline, self._late = float("inf"), Status.HANG
-        self._setup: Setup | None = None
+        self._setup: measuring.Setup | None = None
         """The last, unless it failed; repeated in a new process."""
         self._reference_ns = 0.0
         """What the reference kernel took when a process last spoke of it."""
         self._child: MeasuringChild | None = None
-        self._hello: queue.SimpleQueue[Hello | str] = queue.SimpleQueue()
+        self._hello: queue.SimpleQueue[measuring.Hello | str] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._over: Unanswered | None = None
         """What every further request gets once there will be no process any more."""
@@ -131,7 +101,7 @@ class Guard:
         """Whether the process works on a request, and still has time for it; from any thread."""
         return bool(self._in_flight) and time.monotonic() < self._deadline
 
-    def hello(self) -> Hello:
+    def hello(self) -> measuring.Hello:
         """Return the process's first message.
 
         Raises:
@@ -142,26 +112,40 @@ class Guard:
             raise DeviceError(hello)
         return hello
 
-    def submit(self, request: MeasuringRequest, done: Callable[[Any], None]) -> None:
+    def submit(self, request: measuring.MeasuringRequest, done: Callable[[Any], None]) -> None:
         """Queue a request; ``done`` is called from the guard's thread with the answer."""
         self._put(Pending(request, done))
 
     @overload
-    def call(self, request: Setup, limit_s: float = math.inf) -> SetupDone | Failed | Unanswered: ...
+    def call(
+        self, request: measuring.Setup, limit_s: float = math.inf
+    ) -> measuring.SetupDone | measuring.Failed | Unanswered: ...
     @overload
-    def call(self, request: Measure, limit_s: float = math.inf) -> Measured | Unanswered: ...
+    def call(
+        self, request: measuring.Measure, limit_s: float = math.inf
+    ) -> measuring.Measured | Unanswered: ...
     @overload
-    def call(self, request: Race, limit_s: float = math.inf) -> Raced | RaceFailed | Unanswered: ...
+    def call(
+        self, request: measuring.Race, limit_s: float = math.inf
+    ) -> measuring.Raced | measuring.RaceFailed | Unanswered: ...
     @overload
-    def call(self, request: Calibrate, limit_s: float = math.inf) -> Calibrated | Failed | Unanswered: ...
+    def call(
+        self, request: measuring.Calibrate, limit_s: float = math.inf
+    ) -> measuring.Calibrated | measuring.Failed | Unanswered: ...
     @overload
-    def call(self, request: ForReferee, limit_s: float = math.inf) -> ByReferee | Failed | Unanswered: ...
+    def call(
+        self, request: measuring.ForReferee, limit_s: float = math.inf
+    ) -> measuring.ByReferee | measuring.Failed | Unanswered: ...
     @overload
-    def call(self, request: Release, limit_s: float = math.inf) -> Released | Unanswered: ...
+    def call(
+        self, request: measuring.Release, limit_s: float = math.inf
+    ) -> measuring.Released | Unanswered: ...
 
-    def call(self, request: MeasuringRequest, limit_s: float = math.inf) -> Answer | Unanswered:
+    def call(
+        self, request: measuring.MeasuringRequest, limit_s: float = math.inf
+    ) -> measuring.Answer | Unanswered:
         """Send a request, and return its answer, or that there is none after so many seconds."""
-        answer: queue.SimpleQueue[Answer | Unanswered] = queue.SimpleQueue()
+        answer: queue.SimpleQueue[measuring.Answer | Unanswered] = queue.SimpleQueue()
         self._put(Pending(request, answer.put))
         try:
             return answer.get(timeout=limit_s if math.isfinite(limit_s) else None)
@@ -230,7 +214,7 @@ class Guard:
             self._in_flight.append(pending)
             if len(self._in_flight) == 1:
                 self._deadline = time.monotonic() + START_S
-            if isinstance(pending.request, Setup):
+            if isinstance(pending.request, measuring.Setup):
                 self._setup = pending.request
             if self._child is None:
                 self._restart()
@@ -258,16 +242,16 @@ class Guard:
             case None:
                 if time.monotonic() > self._deadline:
                     self._bury(self._late, "no answer within the time allowed; the process was killed")
-            case Started():
+            case measuring.Started():
                 self._started, self._deadline = True, time.monotonic() + START_S
-            case GpuTaken(what=what):
+            case measuring.GpuTaken(what=what):
                 self._deadline = max(self._deadline, time.monotonic() + START_S)
                 self._tell_waiting(what)
-            case Deadline(seconds=seconds, late=late):
+            case measuring.Deadline(seconds=seconds, late=late):
                 self._deadline, self._late = time.monotonic() + seconds + GRACE_S, late
-            case Hello():
+            case measuring.Hello():
                 self._refuse(message)
-            case Compare() | Draw() | Pace():
+            case measuring.Compare() | measuring.Draw() | measuring.Pace():
                 self._asked(message)
             case _:
                 self._pass_on(message)
@@ -278,36 +262,36 @@ class Guard:
             self._told_waiting = time.monotonic()
             self._say(f"{AWAITED}{what}")
 
-    def _pass_on(self, answer: Answer) -> None:
+    def _pass_on(self, answer: measuring.Answer) -> None:
         """Pass an answer on to the request that it belongs to, the first in flight."""
-        if not self._started or not isinstance(answer, ANSWERS[type(self._in_flight[0].request)]):
+        if not self._started or not isinstance(answer, measuring.ANSWERS[type(self._in_flight[0].request)]):
             self._refuse(answer)
             return
         pending = self._in_flight.popleft()
         self._started, self._deadline = False, time.monotonic() + START_S
         match answer:
-            case SetupDone() | Failed() if isinstance(pending.request, Setup):
+            case measuring.SetupDone() | measuring.Failed() if isinstance(pending.request, measuring.Setup):
                 self._note_setup(pending.request, answer)
-            case Measured(reference_ns=float(reference_ns)):
+            case measuring.Measured(reference_ns=float(reference_ns)):
                 self._reference_ns = reference_ns
         pending.done(answer)
-        if isinstance(answer, Measured | RaceFailed | Failed) and answer.dying:
+        if isinstance(answer, measuring.Measured | measuring.RaceFailed | measuring.Failed) and answer.dying:
             self._replace()
 
-    def _asked(self, question: Question) -> None:
+    def _asked(self, question: measuring.Question) -> None:
         """Answer a question of the process, which has none unless it is locked in."""
         self._refuse(question)
 
-    def _refuse(self, message: MeasuringReply) -> None:
+    def _refuse(self, message: measuring.MeasuringReply) -> None:
         """Replace a process that says what nothing asked for, such as a second answer."""
         name = type(message).__name__
         self._bury(Status.WORKER_DIED, f"the measuring process was killed after nonsense: {name} out of turn")
 
-    def _note_setup(self, request: Setup, answer: SetupDone | Failed) -> None:
+    def _note_setup(self, request: measuring.Setup, answer: measuring.SetupDone | measuring.Failed) -> None:
         """Forget a setup that failed: repeating it would fail again, and end this guard for all problems to come."""
-        if isinstance(answer, Failed) and request is self._setup:
+        if isinstance(answer, measuring.Failed) and request is self._setup:
             self._setup = None
-        self._reference_ns = answer.reference_ns if isinstance(answer, SetupDone) else 0.0
+        self._reference_ns = answer.reference_ns if isinstance(answer, measuring.SetupDone) else 0.0
 
     def _bury(self, status: Status, error: str) -> None:
         """Answer for the request on which the process died or hangs, and go on with the rest."""
@@ -355,31 +339,31 @@ class Guard:
             return ""
         try:
             self._child.send(structs.replace(self._setup, reference_ns=self._reference_ns))
-            self._deadline = time.monotonic() + SETUP_S
+            self._deadline = time.monotonic() + measuring.SETUP_S
             while time.monotonic() < self._deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
-                    case GpuTaken(what=what):
-                        self._deadline = time.monotonic() + SETUP_S
+                    case measuring.GpuTaken(what=what):
+                        self._deadline = time.monotonic() + measuring.SETUP_S
                         self._tell_waiting(what)
-                    case SetupDone():
+                    case measuring.SetupDone():
                         return ""
-                    case Failed(error=error):
+                    case measuring.Failed(error=error):
                         return error
         except ChildDied as death:
             return f"it ended during its setup: {death.reason}"
         return "its setup takes too long"
 
-    def _start(self) -> Hello | str:
+    def _start(self) -> measuring.Hello | str:
         """Start a process; return its first message, or what went wrong."""
         try:
-            self._child = Child(self._module, MEASURING, self._arguments)
+            self._child = Child(self._module, measuring.MEASURING, self._arguments)
             self._greet(self._child)
             self._deadline = time.monotonic() + START_S
             while time.monotonic() < self._deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
-                    case Hello() as hello:
+                    case measuring.Hello() as hello:
                         return hello
-                    case Failed(error=refusal):
+                    case measuring.Failed(error=refusal):
                         return refusal
         except OSError as error:
             return f"the measuring process cannot be started: {error}"

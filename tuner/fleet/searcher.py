@@ -181,9 +181,10 @@ class _Observer(Observer[State]):
         if (state := self.now) is None:
             return
         self._said = time.monotonic()
-        best_ns, key = state.incumbent.time_ns if state.incumbent else None, self._task.key
-        how_far = len(state.trials), state.budget, best_ns
-        self._conversation.say(messages.Progress(key, *how_far, what, progress_line(state)))
+        best_ns, done = state.incumbent.time_ns if state.incumbent else None, len(state.trials)
+        line = progress_line(state)
+        progress = messages.Progress(self._task.key, done, state.budget, best_ns, what, line)
+        self._conversation.say(progress)
 
     def _wait(self, state: State) -> None:
         """Begin to compile what is tried first, and wait until the device is this run's."""

@@ -138,8 +138,8 @@ class Kernel:
         for attribute, (number, words) in zip(self._attributes, chosen.items(), strict=False):
             attribute.id = int(number)
             attribute.value[: len(words)] = words
-        sides = launch.grid, launch.block
-        self._config = LaunchConfig(*sides, launch.shared_bytes, None, self._attributes, len(chosen))
+        grid, block, shared = launch.grid, launch.block, launch.shared_bytes
+        self._config = LaunchConfig(grid, block, shared, None, self._attributes, len(chosen))
         self._call = library().cuLaunchKernelEx
         pointers = ctypes.addressof(self._config), int(self.function), self.arguments
         self._call_arguments = (*map(ctypes.c_void_p, pointers), None)

@@ -305,9 +305,15 @@ class Operation:
         computation = self._problem(sizes, dtypes, options)
         answer = self._gpu(device).choose(computation, sizes, self._policy, apart=apart)
         entry = self._manifest.configurations[answer.concrete.configuration]
-        slowdown, workspace = answer.expected_slowdown, answer.concrete.workspace.size_bytes
-        how = answer.match, answer.tuned_at, slowdown, workspace, answer.reason
-        return PlanChoice(entry.variant, entry.parameters, *how)
+        return PlanChoice(
+            entry.variant,
+            entry.parameters,
+            answer.match,
+            answer.tuned_at,
+            answer.expected_slowdown,
+            answer.concrete.workspace.size_bytes,
+            answer.reason,
+        )
 
     def warm(self, problems: Iterable[Mapping[str, Any]], stream: Any = None) -> None:
         """Prepare problems, so that their first call is a launch, under stream capture, too.

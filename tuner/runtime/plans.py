@@ -107,8 +107,8 @@ class PlanMaker:
         for item in self._scratch:
             if self.true(item.when):
                 shape = self._extents(item.shape, f"shape of {item.name}")
-                dtype, zeroed = self._dtypes.get(item.dtype, item.dtype), (item.zeroed, item.zeroed_once)
-                buffers.append(Buffer(item.name, shape, dtype, "scratch", "normal", False, *zeroed))
+                buffer = Buffer(item.name, shape, self._dtypes.get(item.dtype, item.dtype), "scratch")
+                buffers.append(replace(buffer, zeroed=item.zeroed, zeroed_once=item.zeroed_once))
         return tuple(buffers)
 
     @cached_property
