@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tuner.children.nvrtc import Cubin
 from tuner.core import files, paths
-from tuner.core.model import Resources, canonical_json
+from tuner.core.model import Resources, digest
 
 MAX_CACHE_BYTES = 1 << 30
 _NEW = ".new-"
@@ -41,9 +41,7 @@ class CubinCache:
     @staticmethod
     def key(source: str, entry: str, options: Iterable[str], version: str, headers: str) -> str:
         """Return the name under which a compilation is kept."""
-        return hashlib.sha256(
-            canonical_json([source, entry, list(options), version, headers]).encode()
-        ).hexdigest()
+        return digest([source, entry, list(options), version, headers])
 
     def get(self, key: str) -> Cubin | None:
         """Return what is kept under a key; a damaged entry counts as absent."""
@@ -64,14 +62,10 @@ class CubinCache:
 
     def put(self, key: str, compiled: Cubin) -> None:
         """Keep a compilation. A full or read-only disk costs the cache, not the trial."""
-        meta = {
-            "sha256": hashlib.sha256(compiled.cubin).hexdigest(),
-            "entry": compiled.entry,
-            "resources": asdict(compiled.resources),
-            "log": compiled.log,
-        }
         if self.refusal:
             return
+        meta = {"entry": compiled.entry, "resources": asdict(compiled.resources), "log": compiled.log}
+        meta["sha256"] = hashlib.sha256(compiled.cubin).hexdigest()
         path = self._path(key)
         with contextlib.suppress(OSError):
             files.make_private(self.folder.parent, self.folder, path.parent)

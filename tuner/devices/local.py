@@ -193,10 +193,10 @@ class LocalDevice(Device):
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Render, compile, verify and time one configuration."""
         submissions = self._submissions
-        submissions.begin(number)
+        submissions.begin(number, configuration, incumbent)
         compiling = self._compiling.pop(configuration, None)
         compiling = compiling or self._compilers.submit(self._rendering(configuration))
-        compiling.add_done_callback(partial(self._compiled, submissions, number, configuration, incumbent))
+        compiling.add_done_callback(partial(self._compiled, submissions, number))
 
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
@@ -324,18 +324,12 @@ class LocalDevice(Device):
 
     # -- one candidate --------------------------------------------------------------------------------------------
 
-    def _compiled(
-        self,
-        submissions: Submissions,
-        number: int,
-        configuration: Configuration,
-        incumbent: Incumbent,
-        compiling: Future[Compilation],
-    ) -> None:
+    def _compiled(self, submissions: Submissions, number: int, compiling: Future[Compilation]) -> None:
         """Go on with a compiled candidate; called from a compiling thread."""
         compilation = compiling.result()
-        if not submissions.compiled(number):
+        if (submitted := submissions.compiled(number)) is None:
             return
+        configuration, incumbent = submitted
         if compilation.changed:
             self._fatal = f"{compilation.error}; start another run"
             submissions.wake()

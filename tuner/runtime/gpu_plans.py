@@ -93,9 +93,7 @@ class GpuPlans:
         limits, name = self.context.limits, self.context.name
         return dispatch(self._manifest, computation, sizes, limits, name, policy, apart=apart)
 
-    def ready(
-        self, computation: int, sizes: Mapping[str, int], *, apart: bool = False
-    ) -> PreparedPlan | None:
+    def ready(self, computation: int, sizes: Mapping[str, int], *, apart: bool) -> PreparedPlan | None:
         """Return the plan of a problem if it is prepared."""
         return self._plans.get((computation, *sizes.values(), apart))
 
@@ -119,7 +117,7 @@ class GpuPlans:
                 concrete = self.choose(computation, sizes, policy, apart=apart).concrete
                 configuration = self._manifest.configurations[concrete.configuration]
                 with failing_as(f"{configuration} cannot be prepared"), self.context.preparing():
-                    plan = PreparedPlan(concrete, self._loaded(concrete))
+                    plan = PreparedPlan(concrete, self._loaded(concrete), self.workspaces)
                 while len(self._plans) >= MOST_PLANS:
                     del self._plans[next(iter(self._plans))]
                 self._plans[computation, *sizes.values(), apart] = plan
@@ -136,7 +134,7 @@ class GpuPlans:
         """
         try:
             with self.lock, self.context.current():
-                plan.reserve(stream, self.workspaces)
+                plan.reserve(stream)
         except DriverFailure as failure:
             if not stream:
                 return
@@ -197,15 +195,18 @@ class PreparedPlan:
     Args:
         concrete: what is launched.
         loaded: the kernel of each of its launches, and what that fills before it.
+        workspaces: of the GPU.
 
     Attributes:
         alignments: bytes of which each tensor's address must be a multiple, by name.
         apart: tensors whose rows may lie apart: those of tensor maps alone, and those passed with their stride.
     """
 
-    def __init__(self, concrete: ConcretePlan, loaded: Sequence[tuple[Kernel, Filled]]) -> None:
+    def __init__(
+        self, concrete: ConcretePlan, loaded: Sequence[tuple[Kernel, Filled]], workspaces: Workspaces
+    ) -> None:
         launches = concrete.plan.launches
-        self._kernels = loaded
+        self._kernels, self._workspaces = loaded, workspaces
         self._workspace = concrete.workspace if concrete.plan.scratch else None
         self._zeroed = [(item.name, item.size_bytes) for item in concrete.plan.scratch if item.zeroed]
         self._memset = library().cuMemsetD8Async
@@ -227,22 +228,17 @@ class PreparedPlan:
             for tensor in concrete.tensors
         }
 
-    def reserve(self, stream: int, workspaces: Workspaces) -> None:
+    def reserve(self, stream: int) -> None:
         """Allocate its workspace for a stream, unless that is done; the context is current.
 
         Raises:
             DriverFailure: there is no memory for it, or no such stream.
         """
         if self._workspace is not None:
-            workspaces.addresses(self._workspace, stream)
+            self._workspaces.addresses(self._workspace, stream)
 
     def run(
-        self,
-        addresses: dict[str, int],
-        scalars: Mapping[str, float],
-        stream: int,
-        workspaces: Workspaces,
-        strides: Mapping[str, int],
+        self, addresses: dict[str, int], scalars: Mapping[str, float], stream: int, strides: Mapping[str, int]
     ) -> None:
         """Launch it in a stream; the context is current.
 
@@ -250,14 +246,13 @@ class PreparedPlan:
             addresses: of the tensors by name; those of the scratch memory are added.
             scalars: instead of the plan's own values, by name.
             stream: a handle.
-            workspaces: of the GPU.
             strides: elements from row to row of tensors whose rows lie apart, by name.
 
         Raises:
             DriverFailure: the driver refuses, or there is no memory for the workspace.
         """
         if self._workspace is not None:
-            addresses.update(workspaces.addresses(self._workspace, stream))
+            addresses.update(self._workspaces.addresses(self._workspace, stream))
             for name, size_bytes in self._zeroed:
                 memory, size = ctypes.c_ulonglong(addresses[name]), ctypes.c_size_t(size_bytes)
                 error = self._memset(memory, 0, size, ctypes.c_void_p(stream))

@@ -322,13 +322,9 @@ class PreparedCall:
                 continue
             step = stride * ITEMSIZE[tensor.dtype]
             if tensor.name not in plan.apart or step % MAP_ALIGNMENT or stride > MOST_APART:
-                cannot, remedy = (
-                    ("read", "pass a copy of it") if tensor.role == "input" else ("write", _WHOLE)
-                )
-                raise ApartError(
-                    f"rows of {tensor.name} lie {stride} elements apart, which this configuration cannot {cannot}",
-                    remedy,
-                )
+                how, remedy = ("read", "pass a copy of it") if tensor.role == "input" else ("write", _WHOLE)
+                problem = f"rows of {tensor.name} lie {stride} elements apart, which this configuration cannot {how}"
+                raise ApartError(problem, remedy)
             length = meant.shapes[tensor.name][0 if tensor.transposed else -1] * ITEMSIZE[tensor.dtype]
             self._rows[number] = (step, length)
             self._bytes[number] += (self._bytes[number] // length - 1) * (step - length)
@@ -388,13 +384,8 @@ class PreparedCall:
         with gpu.lock:
             pushed = gpu.context.push()
             try:
-                self._plan.run(
-                    dict(zip(self._names, addresses, strict=True)),
-                    scalars,
-                    stream,
-                    gpu.workspaces,
-                    self.strides,
-                )
+                named = dict(zip(self._names, addresses, strict=True))
+                self._plan.run(named, scalars, stream, self.strides)
             finally:
                 if pushed:
                     gpu.context.pop()

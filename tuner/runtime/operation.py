@@ -163,34 +163,33 @@ class Operation:
             call = self.prepare_call(library, layouts[: len(arrays)], outs_given, handle, sizes or {})
             self.keep(key, call)
         if scalars:
-            scalars = scalar_values(self._manifest.computations[call.computation], scalars)
+            scalars = self.scalars(call, scalars)
         if out is None:
             outs = tuple(call.allocated(library, first, handle))
             addresses += [library.read(array, handle)[0] for array in outs]
         call.check(addresses)
         if handle is None:
             handle = library.stream(call.gpu.context.index)
-        self.launch(call, addresses, scalars, handle, wait=library.waits)
+        self.launch(call, addresses, scalars, handle)
+        if library.waits:
+            with failing_as(f"{self.name} failed"):
+                call.gpu.context.wait(handle)
         return one_or_all([*(arrays[number] for number in call.changed), *outs])
 
+    def scalars(self, call: PreparedCall, given: Mapping[str, float]) -> dict[str, float]:
+        """Return numbers for a call as their dtypes hold them; errors as of :func:`scalar_values`."""
+        return scalar_values(self._manifest.computations[call.computation], given)
+
     def launch(
-        self,
-        call: PreparedCall,
-        addresses: Sequence[int],
-        scalars: Mapping[str, float],
-        stream: int,
-        *,
-        wait: bool = False,
+        self, call: PreparedCall, addresses: Sequence[int], scalars: Mapping[str, float], stream: int
     ) -> None:
-        """Launch a prepared call, and perhaps wait for it.
+        """Launch a prepared call.
 
         Raises:
             DeviceError: the driver refuses.
         """
         try:
             call.run(addresses, scalars, stream)
-            if wait:
-                call.gpu.context.wait(stream)
         except DriverFailure as failure:
             raise DeviceError(f"{self.name} cannot be launched: {failure}") from None
 
