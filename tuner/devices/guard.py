@@ -13,13 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 from msgspec import structs
 
 from tuner.children import measuring
 from tuner.core.errors import DeviceError
-from tuner.core.messages import UnsendableError
+from tuner.core.messages import Reply, UnsendableError
 from tuner.core.model import Status
 from tuner.core.processes import Child, ChildDied
 
@@ -116,36 +116,10 @@ class Guard:
         """Queue a request; ``done`` is called from the guard's thread with the answer."""
         self._put(Pending(request, done))
 
-    @overload
-    def call(
-        self, request: measuring.Setup, limit_s: float = math.inf
-    ) -> measuring.SetupDone | measuring.Failed | Unanswered: ...
-    @overload
-    def call(
-        self, request: measuring.Measure, limit_s: float = math.inf
-    ) -> measuring.Measured | Unanswered: ...
-    @overload
-    def call(
-        self, request: measuring.Race, limit_s: float = math.inf
-    ) -> measuring.Raced | measuring.RaceFailed | Unanswered: ...
-    @overload
-    def call(
-        self, request: measuring.Calibrate, limit_s: float = math.inf
-    ) -> measuring.Calibrated | measuring.Failed | Unanswered: ...
-    @overload
-    def call(
-        self, request: measuring.ForReferee, limit_s: float = math.inf
-    ) -> measuring.ByReferee | measuring.Failed | Unanswered: ...
-    @overload
-    def call(
-        self, request: measuring.Release, limit_s: float = math.inf
-    ) -> measuring.Released | Unanswered: ...
-
-    def call(
-        self, request: measuring.MeasuringRequest, limit_s: float = math.inf
-    ) -> measuring.Answer | Unanswered:
+    def call(self, request: measuring.Request[Reply], limit_s: float = math.inf) -> Reply | Unanswered:
         """Send a request, and return its answer, or that there is none after so many seconds."""
-        answer: queue.SimpleQueue[measuring.Answer | Unanswered] = queue.SimpleQueue()
+        answer: queue.SimpleQueue[Reply | Unanswered] = queue.SimpleQueue()
+        assert isinstance(request, measuring.MeasuringRequest)
         self._put(Pending(request, answer.put))
         try:
             return answer.get(timeout=limit_s if math.isfinite(limit_s) else None)

@@ -272,7 +272,8 @@ def race(guard: Guard, message: measuring.Race) -> measuring.Raced | measuring.R
     if isinstance(answer, Unanswered) and answer.status is Status.UNVERIFIED:  # no process has ended
         raise DeviceError(answer.error)
     if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
-        answer = _culprit(guard, message) or guard.call(message)
+        culprit = _culprit(guard, message)
+        answer = guard.call(message) if culprit is None else culprit
     if not isinstance(answer, Unanswered):
         return answer
     if answer.fatal:

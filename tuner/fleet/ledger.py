@@ -27,7 +27,7 @@ class _GivenOut:
     run: str | None = None
     """Id of its run, once it has begun."""
     last: int = 0
-    """Key of the last message that was written."""
+    """Key of the last message."""
     answer: msgspec.Raw = field(default_factory=msgspec.Raw)
     """What it was answered with."""
     state: str = ""
@@ -120,7 +120,7 @@ class Ledger:
     def _written(self, message: Calls) -> Answered:
         given = self._given_out.get(message.task)
         if given is None:
-            return _taken_back(message)
+            return _refused(message, DatabaseError("this problem was given to another searcher"))
         if message.key > given.last:
             for call in message.calls:
                 given.answer = self._call(given, call)
@@ -128,12 +128,8 @@ class Ledger:
         return Answered(message.task, message.key, given.answer)
 
     def _read(self, message: Calls) -> Answered:
-        given = self._given_out.get(message.task)
-        if given is None:
-            return _taken_back(message)
         try:
-            (call,) = message.calls
-            return Answered(message.task, message.key, self._call(given, call))
+            return self._written(message)
         except (DatabaseError, ValueError) as error:
             return _refused(message, error)
 
@@ -151,10 +147,6 @@ class Ledger:
                 if len(set(given.devices)) > 1:
                     arguments["stats"] = {**arguments["stats"], "devices": list(given.devices)}
         return msgspec.Raw(answer.encode(getattr(self.database, call.method)(**arguments)))
-
-
-def _taken_back(message: Calls) -> Answered:
-    return _refused(message, DatabaseError("this problem was given to another searcher"))
 
 
 def _refused(message: Calls, error: Exception) -> Answered:
