@@ -21,9 +21,8 @@ import msgspec
 
 from tuner.core import paths
 from tuner.core.errors import TunerError
-from tuner.core.messages import Record
 from tuner.core.version import __version__
-from tuner.fleet.cluster_files import require_dask, security_of
+from tuner.fleet.cluster_files import WorkerGpu, require_dask, security_of
 from tuner.fleet.cluster_worker import hold
 from tuner.fleet.messages import SEARCHING, Event, Events, OpenDevice, SearcherGone, Task, ToSearcher
 
@@ -45,15 +44,11 @@ END = "end"
 TWICE = "the GPU {uuid} is in the cluster already"
 
 
-class Described(Record, frozen=True):
+class Described(WorkerGpu, frozen=True):
     """What a worker says of itself."""
 
     version: str
     host: str
-    device: str
-    model: str
-    uuid: str
-    cc: int
     pid: int
     searchers: int
 

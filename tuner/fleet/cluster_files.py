@@ -31,14 +31,19 @@ MAX_PORT = 65535
 NEEDED = "in the checkout: pip install '.[fleet]'"
 
 
-class WorkerSettings(Record, frozen=True):
-    """A worker, which stands for one GPU."""
+class WorkerGpu(Record, frozen=True):
+    """The GPU that a worker stands for."""
 
     device: str
     """``cuda:N`` on its host."""
     model: str
     uuid: str
     cc: int
+
+
+class WorkerSettings(WorkerGpu, frozen=True):
+    """A worker, which stands for one GPU."""
+
     neighbours: int
     """GPUs of this host that are in the cluster, this one included: they share the compilers."""
     shared: str = ""

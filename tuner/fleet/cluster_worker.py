@@ -24,7 +24,7 @@ from tuner.children.compile_pool import default_jobs
 from tuner.core import paths
 from tuner.core.version import __version__
 from tuner.fleet.cluster_connections import limit_handshakes
-from tuner.fleet.cluster_files import WorkerSettings
+from tuner.fleet.cluster_files import WorkerGpu, WorkerSettings
 from tuner.fleet.messages import (
     SEARCHING,
     ChildLink,
@@ -72,9 +72,8 @@ class Relay:
 
     def describe(self) -> dict[str, Any]:
         """Return what this worker is."""
-        settings, host = self._settings, socket.gethostname()
-        about = {"version": __version__, "host": host, "device": settings.device, "model": settings.model}
-        return {**about, "uuid": settings.uuid, "cc": settings.cc, "pid": os.getpid()}
+        gpu = {name: getattr(self._settings, name) for name in WorkerGpu.__struct_fields__}
+        return {**gpu, "version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
 
     async def search(self, comm: Comm, key: str, message: bytes) -> Status:
         """Run a searcher while the head is connected; the last that is said is why it has ended.
