@@ -228,12 +228,8 @@ class ExaminedGuard(Guard):
             ):
                 times = () if request.verify_only else measurement.samples_ns
                 status, error = self._objection(seen, 1 if request.verify_only else 2, times)
-                if (
-                    not error
-                    and times
-                    and self._pacing
-                    and self._pacing.time_ns > SAME * statistics.median(times)
-                ):
+                paced_ns = self._pacing.time_ns if self._pacing else 0.0
+                if not error and times and paced_ns > SAME * statistics.median(times):
                     status, error = Status.TAMPERS, "it is paced by a longer time than it reports"
                 if not error and request.contents and not seen.drawn:
                     status, error = Status.TAMPERS, "it does not ask for all contents of the inputs"

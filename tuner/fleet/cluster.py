@@ -210,15 +210,8 @@ class Cluster:
     def show(self, key: str, task: Task, address: str, label: str) -> Any:
         """Have the dashboard show what a worker tunes, until that has ended."""
         with contextlib.suppress(Exception):  # it is only shown
-            return self._client.submit(
-                hold,
-                key,
-                key=f"{task.problem}{SHOWN_ON}{label}, {secrets.token_hex(3)}",
-                workers=[address],
-                allow_other_workers=False,
-                retries=0,
-                pure=False,
-            )
+            name = f"{task.problem}{SHOWN_ON}{label}, {secrets.token_hex(3)}"
+            return self._client.submit(hold, key, key=name, workers=[address])
         return None
 
 

@@ -114,13 +114,13 @@ def _workspace(scratch: Iterable[Buffer]) -> Workspace:
     return Workspace(offsets, zeroed_once, end)
 
 
-def check_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> None:
-    """Raise an error unless all sizes are given, and no others.
+def check_sizes(manifest: Manifest, sizes: Mapping[str, int], *, every: bool = True) -> None:
+    """Raise an error for other sizes than the manifest's, and unless ``every`` one is given.
 
     Raises:
         CallError: a name is wrong, or a size is not from 1 to 2**62.
     """
-    if sizes.keys() != set(manifest.sizes):
+    if not sizes.keys() <= set(manifest.sizes) or (every and len(sizes) < len(manifest.sizes)):
         raise CallError(
             f"sizes {', '.join(sizes) or 'none'}", f"{manifest.kernel} takes {', '.join(manifest.sizes)}"
         )

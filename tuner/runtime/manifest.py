@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..core.errors import BundleError
@@ -66,6 +66,17 @@ def _transposed(value: Any, where: str) -> Expression | None:
     return Expression(True) if flag(value, where) else None
 
 
+def _by_name(kind: str) -> Read[entries.ArgumentEntry]:
+    return record_of(lambda **given: entries.ArgumentEntry(given[kind], kind=kind), {}, **{kind: _name})
+
+
+def _mapped(
+    map: Sequence[str], box: tuple[Expression, ...], swizzle: Expression, l2_promotion: Expression
+) -> entries.ArgumentEntry:
+    cut = entries.MapEntry(box, swizzle, l2_promotion, tuple(map[1:]))
+    return entries.ArgumentEntry(map[0], map=cut)
+
+
 def file_digest(data: bytes) -> str:
     """Return the name, without its ending, that a file of a bundle has: 32 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(data).hexdigest()[:32]
@@ -123,6 +134,21 @@ class _Reader:
         self._names = frozenset((*sizes, *DEVICE_LIMITS))
         self._read_launch = self._launch_reader()
         expression, shape = self._expression, list_of(self._expression, 0, MAX_DIMENSIONS)
+        plain_map = {"swizzle": Expression(0), "l2_promotion": Expression(0)}
+        self._arguments: dict[str, Read[entries.ArgumentEntry]] = {
+            **{kind: _by_name(kind) for kind in ("tensor", "scratch", "scalar", "stride")},
+            "value": record_of(entries.ArgumentEntry, value=expression, dtype=_dtype),
+            "cluster_order": record_of(entries.ArgumentEntry, cluster_order=expression),
+            "one_of": record_of(entries.ArgumentEntry, one_of=list_of(_name, 1), index=expression),
+            "fields": record_of(
+                entries.ArgumentEntry, {"alignment": 1}, fields=list_of(self._field, 1), alignment=whole(1, 256)
+            ),
+            "map": record_of(
+                _mapped, plain_map, map=list_of(_name, 1), box=list_of(expression, 2, 2), swizzle=expression,
+                l2_promotion=expression,
+            ),
+        }  # fmt: skip
+        """By the key that tells one from another."""
         tensor = record_of(
             entries.TensorEntry, {"transposed": None, "when": None},
             name=_name, role=_role, dtype=_dtype, shape=shape, transposed=_transposed, when=expression,
@@ -202,40 +228,16 @@ class _Reader:
 
     def _argument(self, value: Any, where: str) -> entries.ArgumentEntry:
         table = JsonObject(value, where)
-        for kind in ("tensor", "scratch", "scalar", "stride"):
-            if table.has(kind):
-                return table.done(entries.ArgumentEntry(table.take(kind, _name), kind=kind))
-        if table.has("value"):
-            number = table.take("value", self._expression)
-            return table.done(entries.ArgumentEntry(value=number, dtype=table.take("dtype", _dtype)))
-        if table.has("cluster_order"):
-            return table.done(
-                entries.ArgumentEntry(cluster_order=table.take("cluster_order", self._expression))
-            )
-        if table.has("one_of"):
-            several = table.take("one_of", list_of(_name, 1))
-            return table.done(
-                entries.ArgumentEntry(one_of=several, index=table.take("index", self._expression))
-            )
-        if table.has("fields"):
-            fields = table.take("fields", list_of(self._field, 1))
-            alignment = table.take("alignment", whole(1, 256), 1)
-            if alignment & (alignment - 1):
-                refuse(where, f"alignment {alignment} is no power of two")
-            return table.done(entries.ArgumentEntry(fields=fields, alignment=alignment))
-        if not table.has("map"):
+        kind = next(filter(table.has, self._arguments), None)
+        if kind is None:
             refuse(
                 where,
                 "it must have tensor, scratch, scalar, stride, value, one_of, fields, map or cluster_order",
             )
-        first, *instead = table.take("map", list_of(_name, 1))
-        cut = entries.MapEntry(
-            table.take("box", list_of(self._expression, 2, 2)),
-            table.take("swizzle", self._expression, Expression(0)),
-            table.take("l2_promotion", self._expression, Expression(0)),
-            tuple(instead),
-        )
-        return table.done(entries.ArgumentEntry(first, map=cut))
+        argument = self._arguments[kind](value, where)
+        if argument.alignment & (argument.alignment - 1):
+            refuse(where, f"alignment {argument.alignment} is no power of two")
+        return argument
 
     def _field(self, value: Any, where: str) -> entries.ArgumentEntry:
         field = self._argument(value, where)

@@ -82,19 +82,6 @@ def computations_with(manifest: Manifest, meant: Mapping[str, Any]) -> tuple[int
     return fitting
 
 
-def check_given(manifest: Manifest, sizes: Mapping[str, object]) -> None:
-    """Raise an error for a size that there is not, or that is none.
-
-    Raises:
-        CallError: there is such a one.
-    """
-    for name, size in sizes.items():
-        if name not in manifest.sizes:
-            raise CallError(f"{manifest.kernel} has no size {name!r}", suggestion(name, manifest.sizes))
-        if type(size) is not int or size < 1:
-            raise CallError(f"size {name} is {size!r}", "a size is a whole number from 1 up")
-
-
 def match(
     manifest: Manifest,
     numbers: Sequence[int],

@@ -17,7 +17,7 @@ from .entries import Manifest
 from .gpu_plans import GpuPlans
 from .interpret import check_sizes, scalar_values
 from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
-from .matching import PreparedCall, available, check_given, computations_with, match
+from .matching import PreparedCall, available, computations_with, match
 
 if TYPE_CHECKING:
     from .torch_ops import TorchFunction
@@ -133,7 +133,7 @@ class Operation:
         library = library_of(first)
         handle = None if stream is None else stream_handle(stream)
         if sizes:
-            check_given(self._manifest, sizes)
+            check_sizes(self._manifest, sizes, every=False)
         addresses: list[int] = []
         read: list[Any] = []
         for array in passed:

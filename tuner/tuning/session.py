@@ -62,7 +62,7 @@ def tune(
     end: Finish | None = None
     winner_row: int | None = None
     state.finish_s = _finish_s(state)
-    loop = SearchLoop(state, search, device, store, observer, stop, request)
+    loop = SearchLoop(state, search, store, observer, stop, request)
     loop.begin(resumed=request.resume)
     try:
         observer.phase(SEARCHING, state.expected)
