@@ -115,7 +115,10 @@ class ReplayDevice(Device):
                 return
         nearest = self.nearest(problem)
         options = "none" if nearest is None else as_options(kernel, problem, nearest)
-        raise NotRecordedError(self.name, str(problem), options, self._how_many(kernel))
+        count, shown = str(len(self.recording.problems)), recording_of(kernel)
+        if shown is not None and shown.name == f"{self.recording.name}.json.gz" and count != "1":
+            count += f" (tune show {kernel.name} lists them)"
+        raise NotRecordedError(self.name, str(problem), options, count)
 
     def _refuse_changed(self) -> None:
         """Refuse a kernel of which no variant is as it was recorded: every trial would say so.
@@ -138,13 +141,6 @@ class ReplayDevice(Device):
                 return
         remedy = "run it on a GPU, which measures what it is now"
         raise DeviceError(f"{self._kernel.name} has changed since {self.name} was recorded", remedy)
-
-    def _how_many(self, kernel: KernelSpec) -> str:
-        """Return how many problems were recorded, with the command that lists them if there is one."""
-        count = len(self.recording.problems)
-        shown = recording_of(kernel)
-        listed = shown is not None and shown.name == f"{self.recording.name}.json.gz"
-        return f"{count} (tune show {kernel.name} lists them)" if listed and count > 1 else str(count)
 
     def nearest(self, problem: Problem) -> Problem | None:
         """Return the recorded problem that is most like one: itself, if it was recorded."""

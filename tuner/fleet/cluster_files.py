@@ -93,7 +93,6 @@ def make_certificate(folder: Path) -> None:
             return
         made = Security.temporary()  # of a year
         with whole_file(folder / KEY, replace=True) as partial:
-            os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
             partial.chmod(0o600)
             partial.write_text(made.tls_client_key)
         with whole_file(folder / CERTIFICATE, replace=True) as partial:
