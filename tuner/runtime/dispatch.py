@@ -91,8 +91,10 @@ def dispatch(
 
     Raises:
         BundleError: nothing was compiled for this compute capability.
-        CallError: a size does not exist, or no configuration can run the problem.
+        CallError: the policy or a size does not exist, or no configuration can run the problem.
     """
+    if policy not in list(Policy):
+        raise CallError(f"there is no policy {policy!r}", f"choose from: {', '.join(Policy)}")
     check_sizes(manifest, sizes)
     _check_capability(manifest, computation, limits["cc"])
     reasons: dict[str, None] = {}
