@@ -35,7 +35,7 @@ class Announcer:
         self._observer: Observer[Head] = Observer() if quiet else Progress(self._lines, PLAIN_EVERY_S)
         self._began = time.monotonic()
         self._said: set[tuple[str, str]] = set()
-        self.note, self.step, self.close = self._observer.note, self._observer.step, self._observer.close
+        self.note, self.close = self._observer.note, self._observer.close
         self.done, self.failed = on_done, on_failed
 
     def said(self, card: Card, text: str) -> None:
@@ -50,6 +50,10 @@ class Announcer:
             self.note(f"{card.name}: {job.name}: {job.worth}")
         for line in lines[:1] if sys.stderr.isatty() else lines:
             self.note(f"{card.name}: {line}")
+
+    def step(self, head: Head) -> None:
+        """Show how far each device is, now and then."""
+        self._observer.step(head)
 
     def _lines(self, progress: Progress[Head]) -> list[str]:
         """Return how far everything is, and how long the rest may take; then a line for each device."""
