@@ -27,7 +27,7 @@ class _GivenOut:
     run: str | None = None
     """Id of its run, once it has begun."""
     last: int = 0
-    """Key of the last message."""
+    """Key of the last message that was written."""
     answer: msgspec.Raw = field(default_factory=msgspec.Raw)
     """What it was answered with."""
     state: str = ""
@@ -120,7 +120,7 @@ class Ledger:
     def _written(self, message: Calls) -> Answered:
         given = self._given_out.get(message.task)
         if given is None:
-            return _refused(message, DatabaseError("this problem was given to another searcher"))
+            return _taken_back(message)
         if message.key > given.last:
             for call in message.calls:
                 given.answer = self._call(given, call)
@@ -128,8 +128,12 @@ class Ledger:
         return Answered(message.task, message.key, given.answer)
 
     def _read(self, message: Calls) -> Answered:
+        given = self._given_out.get(message.task)
+        if given is None:
+            return _taken_back(message)
         try:
-            return self._written(message)
+            (call,) = message.calls
+            return Answered(message.task, message.key, self._call(given, call))
         except (DatabaseError, ValueError) as error:
             return _refused(message, error)
 
@@ -147,6 +151,10 @@ class Ledger:
                 if len(set(given.devices)) > 1:
                     arguments["stats"] = {**arguments["stats"], "devices": list(given.devices)}
         return msgspec.Raw(answer.encode(getattr(self.database, call.method)(**arguments)))
+
+
+def _taken_back(message: Calls) -> Answered:
+    return _refused(message, DatabaseError("this problem was given to another searcher"))
 
 
 def _refused(message: Calls, error: Exception) -> Answered:
