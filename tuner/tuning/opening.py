@@ -148,7 +148,7 @@ def interrupted_run(store: Store, request: Request, device: str) -> Run:
         device: name.
 
     Raises:
-        TunerError: there is none of the kernel's text, or it began with another bound.
+        TunerError: there is none, its kernel has changed, or it began with another bound.
     """
     problem, identity = request.problem, KernelIdentity(request.kernel)
     run = store.latest_unfinished(problem, device, identity.same_text)
@@ -164,6 +164,8 @@ def interrupted_run(store: Store, request: Request, device: str) -> Run:
         raise TunerError(
             f"the interrupted run of {problem} had another {other[0]}", "say the same, or leave out --resume"
         )
+    if not identity.same_text(run):
+        raise TunerError(f"{run.problem.kernel} has changed since its interrupted run", "leave out --resume")
     return run
 
 
