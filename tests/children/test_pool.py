@@ -18,6 +18,7 @@ import pytest
 from tests.faults.kernels import configuration, write_kernel
 from tests.faults.processes import gone
 from tests.fork_server import NO_FORK
+from tuner.children import limits
 from tuner.children.compilation import Compilation, ReadRequest, RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.limits import LEAST_BYTES, NICE, Slots, memory_limit
@@ -171,11 +172,13 @@ def test_endless_text_that_jinja_collects_costs_one_compilation(tmp_path: Path) 
         pool.close()
 
 
-def test_compilers_share_the_memory() -> None:
+def test_compilers_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     large, small = 512 << 30, 8 << 30
-    assert memory_limit(16, large) == memory_limit(1, large) == 8 << 30
-    assert 4 * memory_limit(4, small) <= small
-    assert memory_limit(64, small) == LEAST_BYTES
+    monkeypatch.setattr(limits, "_available_bytes", lambda: large)
+    assert memory_limit(16) == memory_limit(1) == 8 << 30
+    monkeypatch.setattr(limits, "_available_bytes", lambda: small)
+    assert 4 * memory_limit(4) <= small
+    assert memory_limit(64) == LEAST_BYTES
 
 
 def test_compilation_that_takes_for_ever_is_killed(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from scripts.harness import ROOT
 from tuner.core import stats
+from tuner.devices.base import LATE_S
 from tuner.formats import files, foreign_json, foreign_recording, foreign_results, recording, t1
 from tuner.gpu import verify
 from tuner.kernel import python_reference as function
@@ -57,7 +58,7 @@ STATED = {
         f"at up to {VERIFIED_PROBLEMS} sizes",
         f"more than {confirmation.SLOW_CASE_S:g} s for the problem",
         f"at most {'a minute' if confirmation.EDGE_CASES_S == 60 else '?'}; one size that takes more than "
-        f"{confirmation.SLOW_S:g} s",
+        f"{LATE_S:g} s",
         f"up to {WORDS[race.MAX_CONFIRMATIONS]} times",
     ),
     "docs/commands.md": (f"more than {percent(stats.EQUIVALENT)} behind another",),

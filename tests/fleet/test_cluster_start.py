@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize(
     ("days", "words"),
     [
-        (366, ("was valid until", "start it anew")),
+        (366, ("is valid from", "start it anew")),
         (-3, ("is valid from", "on this host; set this host's clock")),
     ],
 )

@@ -14,6 +14,7 @@ from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import good
 from tests.tuning.finishes import PROBLEM, Track, finish, finish_and_rejected, trial
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
+from tuner.devices import base
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
 from tuner.kernel.load import load_kernel
 from tuner.tuning import confirmation
@@ -130,7 +131,7 @@ def test_sizes_are_small_where_a_reference_on_the_host_is_slow() -> None:
 
 
 def test_edge_case_sizes_take_a_limited_time_and_a_slow_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confirmation, "SLOW_S", 0.02)
+    monkeypatch.setattr(base, "LATE_S", 0.02)
     said, limits, now = list[str](), list[float](), [0.0]
     monkeypatch.setattr(confirmation, "time", SimpleNamespace(monotonic=lambda: now[0]))
 

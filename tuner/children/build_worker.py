@@ -12,6 +12,7 @@ import importlib
 import os
 import time
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec import structs
@@ -32,27 +33,14 @@ MOST_FAILURES = 3
 """After so many one after the other no more is tried: importing a file that needs a GPU may take seconds each time."""
 
 
-class _Target:
-    """Of Triton's driver, what compiling asks for."""
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, _device: int) -> int:
-        return 0
-
-
 def compile_only(gpu: Gpu) -> None:
     """Have launches of Triton's kernels compile them for a GPU, and do no more."""
     compiler = importlib.import_module("triton.backends.compiler")
     runtime = importlib.import_module("triton.runtime")
-    runtime.driver.set_active(_Target(compiler.GPUTarget("cuda", gpu.cc, THREADS_OF_WARP)))
+    target = compiler.GPUTarget("cuda", gpu.cc, THREADS_OF_WARP)
+    asked = {"get_current_target": target, "get_current_device": 0, "get_current_stream": 0}
+    answers = {name: (lambda *_, answer=answer: answer) for name, answer in asked.items()}
+    runtime.driver.set_active(SimpleNamespace(**answers))
     launch = runtime.JITFunction.run
 
     def run(kernel: Any, *arguments: Any, **how: Any) -> Any:

@@ -87,8 +87,6 @@ class CompilePool:
             )
             for i in range(self.jobs)
         ]
-        if cache is not None:
-            CubinCache(cache).sweep()
         for thread in self._threads:
             thread.start()
 
@@ -128,7 +126,7 @@ class CompilePool:
             thread.join(timeout=5)
         self._answer_left()
         if self.cache is not None:
-            CubinCache(self.cache).trim_at_times()
+            CubinCache(self.cache).trim()
 
     def _answer_left(self) -> None:
         """Answer what no compiler will: a thread that waited for it for ever would keep the interpreter from ending."""
@@ -153,18 +151,14 @@ class CompilePool:
                 try:
                     with self._slots.one(lambda: self._closing) if self._slots else contextlib.nullcontext():
                         child, compilation = self._run(child, task.request)
-                except (
-                    MemoryError,
-                    OSError,
-                ) as error:  # of this process; the caller needs an answer
+                except (MemoryError, OSError) as error:  # of this process; the caller needs an answer
                     if child is not None:  # its answer may still come, and is not that of the next task
                         self._discard(child)
                         child = None
-                    compilation = (
-                        Compilation(Status.COMPILE_OOM, "the tuner has too little memory")
-                        if isinstance(error, MemoryError)
-                        else Compilation(Status.COMPILE_ERROR, f"no compiler process can be used: {error}")
-                    )
+                    memory = isinstance(error, MemoryError)
+                    status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
+                    why = "the tuner has too little memory" if memory else str(error)
+                    compilation = Compilation(status, f"no compiler process can be used: {why}")
                 task.future.set_result(compilation)
         finally:
             if child is not None:

@@ -13,16 +13,8 @@ from dataclasses import dataclass
 from tuner.core.errors import KernelError, suggestion
 from tuner.runtime.launches import Launch
 
-_SAYS_NOTHING = (
-    ".debug",
-    ".nv_debug",
-    ".rel.debug",
-    ".rela.debug",
-    ".rel.nv_debug",
-    ".rela.nv_debug",
-    ".line",
-    ".note",
-)
+_OF_DEBUGGING = [f"{kind}{name}" for kind in ("", ".rel", ".rela") for name in (".debug", ".nv_debug")]
+_SAYS_NOTHING = (*_OF_DEBUGGING, ".line", ".note")
 """Beginnings of sections with lines, paths and the compiler's options."""
 _NAMES, _SYMBOLS, _NO_BITS = 3, 2, 8
 """Types of sections: names differ between two instances of a template, and tables of symbols refer to names."""

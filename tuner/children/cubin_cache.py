@@ -13,18 +13,15 @@ import json
 import os
 import secrets
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 from tuner.children.nvrtc import Cubin
 from tuner.core import files, paths
-from tuner.core.model import Resources, canonical_json
+from tuner.core.model import Resources, digest
 
 MAX_CACHE_BYTES = 1 << 30
-TRIM_S = 60.0
-"""Least time between two looks at all entries, at 7 us each, when compilers end: a run writes more before it ends."""
 _NEW = ".new-"
 """Begins the name of a file that is being written."""
 
@@ -44,9 +41,7 @@ class CubinCache:
     @staticmethod
     def key(source: str, entry: str, options: Iterable[str], version: str, headers: str) -> str:
         """Return the name under which a compilation is kept."""
-        return hashlib.sha256(
-            canonical_json([source, entry, list(options), version, headers]).encode()
-        ).hexdigest()
+        return digest([source, entry, list(options), version, headers])
 
     def get(self, key: str) -> Cubin | None:
         """Return what is kept under a key; a damaged entry counts as absent."""
@@ -67,14 +62,10 @@ class CubinCache:
 
     def put(self, key: str, compiled: Cubin) -> None:
         """Keep a compilation. A full or read-only disk costs the cache, not the trial."""
-        meta = {
-            "sha256": hashlib.sha256(compiled.cubin).hexdigest(),
-            "entry": compiled.entry,
-            "resources": asdict(compiled.resources),
-            "log": compiled.log,
-        }
         if self.refusal:
             return
+        meta = {"entry": compiled.entry, "resources": asdict(compiled.resources), "log": compiled.log}
+        meta["sha256"] = hashlib.sha256(compiled.cubin).hexdigest()
         path = self._path(key)
         with contextlib.suppress(OSError):
             files.make_private(self.folder.parent, self.folder, path.parent)
@@ -123,28 +114,21 @@ class CubinCache:
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     entries.append((status.st_mtime, status.st_size, entry.path))
-        excess = sum(size for _, size, _ in entries) - limit_bytes
-        for _, size, path in sorted(entries):
-            if excess <= 0:
-                break
-            with contextlib.suppress(OSError):
-                os.unlink(path)  # noqa: PTH108 - a Path each would take most of the time
-                excess -= size
-
-    def trim_at_times(self) -> None:
-        """Trim, unless any process has done so a moment ago."""
-        if self.refusal:
-            return
-        stamp = self.folder / ".trimmed"
-        with contextlib.suppress(OSError):
-            if 0 <= time.time() - stamp.lstat().st_mtime < TRIM_S:
-                return
-        self.trim()
-        with contextlib.suppress(OSError):
-            stamp.touch(0o600)
+        remove_oldest(entries, limit_bytes)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / f"{key[2:]}.cubin"
+
+
+def remove_oldest(entries: Iterable[tuple[float, int, str]], limit_bytes: int) -> None:
+    """Remove files, each with the time when it was last read and its size, the oldest first until the rest fits."""
+    excess = sum(size for _, size, _ in entries) - limit_bytes
+    for _, size, path in sorted(entries):
+        if excess <= 0:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)  # noqa: PTH108 - a Path each would take most of the time
+            excess -= size
 
 
 def _own(path: Path) -> bytes:

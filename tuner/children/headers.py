@@ -157,7 +157,7 @@ def header_folders() -> tuple[Path, ...]:
         *toolkits(),
     ]
     found = [folder for folder in candidates if (folder / "cuda_fp16.h").is_file()]
-    folders = [with_cccl(folder) for folder in found]
+    folders = [tuple(filter(Path.is_dir, (folder, folder / "cccl"))) for folder in found]
     return next((each for each in folders if not missing(each)), folders[0] if folders else ())
 
 
@@ -165,11 +165,6 @@ def toolkits() -> list[Path]:
     """Return where the headers of CUDA toolkits may be: those that variables name, and the usual one last."""
     named = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
     return [Path(folder) / "include" for folder in (*named, "/usr/local/cuda") if folder]
-
-
-def with_cccl(folder: Path) -> tuple[Path, ...]:
-    """Return a folder of CUDA's headers, and CCCL's inside it."""
-    return (folder, folder / "cccl") if (folder / "cccl").is_dir() else (folder,)
 
 
 @functools.cache
@@ -311,10 +306,7 @@ def _declares(code: str, name: str) -> bool:
 
 
 def _is_in(name: str, folders: Iterable[Path]) -> bool:
-    try:
-        return any((folder / name).is_file() for folder in folders)
-    except (OSError, ValueError):  # too long for a file's name, or with a zero byte
-        return False
+    return any(os.path.isfile(folder / name) for folder in folders)  # noqa: PTH113 - of any length
 
 
 @functools.cache

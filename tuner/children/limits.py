@@ -6,11 +6,10 @@ import fcntl
 import os
 import random
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tuner.core.files import byte_lock
@@ -30,15 +29,9 @@ _MEMORY = Path("/proc/meminfo")
 _CONTAINER = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
-def memory_limit(children: int, available_bytes: int | None = None) -> int:
-    """Return by how many bytes the address space of each of some children may grow.
-
-    Args:
-        children: that may compile at the same time.
-        available_bytes: memory to share; None for what this machine or container has now.
-    """
-    available = _available_bytes() if available_bytes is None else available_bytes
-    return max(LEAST_BYTES, min(MOST_BYTES, int(SHARE * available / children)))
+def memory_limit(children: int) -> int:
+    """Return by how many bytes the address space of each of so many children at a time may grow."""
+    return max(LEAST_BYTES, min(MOST_BYTES, int(SHARE * _available_bytes() / children)))
 
 
 def most_children() -> int:
@@ -47,17 +40,12 @@ def most_children() -> int:
 
 
 def _available_bytes() -> int:
-    amounts = [sys.maxsize]
+    """Return the memory that this machine or container has now."""
+    (machine,) = re.findall(r"^MemAvailable:\s+(\d+) kB", _MEMORY.read_text(), re.MULTILINE)
+    amounts = [1024 * int(machine)]
     for file in _CONTAINER:
-        try:
+        with suppress(OSError, ValueError):  # no such file, or "max"
             amounts.append(int(file.read_text()))
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    try:
-        if match := re.search(r"^MemAvailable:\s+(\d+) kB", _MEMORY.read_text(), re.MULTILINE):
-            amounts.append(1024 * int(match[1]))
-    except OSError:
-        pass
     return min(amounts)
 
 

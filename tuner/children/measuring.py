@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from msgspec import field
 
@@ -92,7 +93,14 @@ class ProblemSetup(Record, frozen=True):
 # -- from the head ----------------------------------------------------------------------------------------------------
 
 
-class Setup(Message, frozen=True):
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Request(Message, Generic[Answer_co], frozen=True):
+    """What is answered once; the type says by what (:data:`ANSWERS`)."""
+
+
+class Setup(Request["SetupDone | Failed"], frozen=True):
     """Make a problem ready: its data, what is expected of it, the limits and conditions of timing."""
 
     problem: ProblemSetup
@@ -111,7 +119,7 @@ class Setup(Message, frozen=True):
     """File in which a locked-in process and the one that knows what is right leave tensors for each other."""
 
 
-class Measure(Message, frozen=True):
+class Measure(Request["Measured"], frozen=True):
     """Verify a candidate, and time it as long as its rank deserves."""
 
     candidate: Candidate
@@ -152,7 +160,7 @@ class BaselineContestant(Message, frozen=True):
 RaceContestant = CandidateContestant | BaselineContestant
 
 
-class Race(Message, frozen=True):
+class Race(Request["Raced | RaceFailed"], frozen=True):
     """Time contestants in turn, in shuffled rounds."""
 
     contestants: tuple[RaceContestant, ...]
@@ -175,14 +183,14 @@ class Race(Message, frozen=True):
         )
 
 
-class Calibrate(Message, frozen=True):
+class Calibrate(Request["Calibrated | Failed"], frozen=True):
     """Measure the GPU's ceilings and noise; the problem is released before."""
 
     short: bool = True
     """Whether also the noise of short kernels, and the launch of the least one."""
 
 
-class Release(Message, frozen=True):
+class Release(Request["Released"], frozen=True):
     """Free the problem's memory, so that another process has room for the same problem."""
 
 
@@ -198,11 +206,11 @@ class LockIn(Message, frozen=True):
 # -- what a locked-in process asks another one, through the head ------------------------------------------------------
 
 
-class Compare(Message, frozen=True):
+class Compare(Request["ByReferee | Failed"], frozen=True):
     """Are the outputs right that lie in the exchange?"""
 
 
-class Draw(Message, frozen=True):
+class Draw(Request["ByReferee | Failed"], frozen=True):
     """Put inputs into the exchange."""
 
     turn: int

@@ -62,7 +62,7 @@ def nvrtc() -> Any:
     try:
         from cuda.bindings import nvrtc as bindings
 
-        _check(bindings, bindings.nvrtcVersion()[0])
+        bindings.nvrtcVersion()
     except (ImportError, OSError, RuntimeError) as error:
         raise CompileError(f"NVRTC cannot be loaded: {error}", "pip install nvidia-cuda-nvrtc") from None
     return bindings
@@ -70,18 +70,13 @@ def nvrtc() -> Any:
 
 def nvrtc_version() -> str:
     """Return NVRTC's version, such as ``13.0``."""
-    bindings = nvrtc()
-    error, major, minor = bindings.nvrtcVersion()
-    _check(bindings, error)
+    major, minor = _call("Version")
     return f"{major}.{minor}"
 
 
 def supported_archs() -> list[int]:
     """Return the compute capabilities (times ten) that this NVRTC can compile for."""
-    bindings = nvrtc()
-    error, archs = bindings.nvrtcGetSupportedArchs()
-    _check(bindings, error)
-    return [int(arch) for arch in archs]
+    return [int(arch) for arch in _call("GetSupportedArchs")]
 
 
 def compile_options(
@@ -132,7 +127,6 @@ def compile_source(
         SourceRejected: the source does not compile, or has no such entry; or NVRTC does not take the file.
         CompileError: NVRTC itself fails.
     """
-    bindings = nvrtc()
     headers = headers or headers_of(source, include, entry, options)
     used = compile_options(arch, options, include, headers)
     if precompiled is not None:
@@ -142,26 +136,21 @@ def compile_source(
     expression = "<" in entry or "::" in entry
     with _program(source, headers) as program:
         if expression:
-            _check(bindings, bindings.nvrtcAddNameExpression(program, entry.encode())[0])
+            _call("AddNameExpression", program, entry.encode())
         compiled, log = _compile(program, used)
         if precompiled is not None:
             compiled, log = compiled and bool(_TAKEN.match(log)), _TAKEN.sub("", log, count=1)
         if not compiled:
             raise SourceRejected(log)
-        lowered = entry
-        if expression:
-            error, name = bindings.nvrtcGetLoweredName(program, entry.encode())
-            _check(bindings, error)
-            lowered = name.decode()
-        cubin = _read(bindings, program, "CUBIN")
-        ptx = _text(bindings, program, "PTX") if listing else ""
+        lowered = _call("GetLoweredName", program, entry.encode()).decode() if expression else entry
+        cubin = _read(program, "CUBIN")
+        ptx = _text(program, "PTX") if listing else ""
     parts = _ENTRY.split(log)
     blocks = dict(zip(parts[1::2], parts[2::2], strict=True))
     lowered = _symbol(lowered, blocks)
-    barriers = _BARRIERS.search(blocks[lowered]) if listing else None
-    return Cubin(
-        cubin, lowered, _resources(blocks[lowered]), log, ptx, int(barriers.group(1)) if barriers else 0
-    )
+    said = blocks[lowered]
+    barriers = _number(_BARRIERS, said) if listing else 0
+    return Cubin(cubin, lowered, _resources(said), log, ptx, barriers)
 
 
 def precompile(
@@ -185,14 +174,12 @@ def precompile(
 
 @contextmanager
 def _program(source: str, headers: Headers) -> Iterator[Any]:
-    bindings = nvrtc()
     names, texts = ([part.encode() for part in parts] for parts in (headers.texts, headers.texts.values()))
-    error, program = bindings.nvrtcCreateProgram(source.encode(), PROGRAM.encode(), len(names), texts, names)
-    _check(bindings, error)
+    program = _call("CreateProgram", source.encode(), PROGRAM.encode(), len(names), texts, names)
     try:
         yield program
     finally:
-        bindings.nvrtcDestroyProgram(program)
+        nvrtc().nvrtcDestroyProgram(program)
 
 
 def _compile(program: Any, options: tuple[str, ...]) -> tuple[bool, str]:
@@ -200,7 +187,7 @@ def _compile(program: Any, options: tuple[str, ...]) -> tuple[bool, str]:
     bindings = nvrtc()
     (error,) = bindings.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     done = bool(error == bindings.nvrtcResult.NVRTC_SUCCESS)
-    return done, _text(bindings, program, "ProgramLog").strip() or ("" if done else str(error))
+    return done, _text(program, "ProgramLog").strip() or ("" if done else str(error))
 
 
 def _symbol(entry: str, kernels: Collection[str]) -> str:
@@ -231,24 +218,25 @@ def _symbol(entry: str, kernels: Collection[str]) -> str:
     )
 
 
-def _read(bindings: Any, program: Any, what: str) -> bytes:
-    error, size = getattr(bindings, f"nvrtcGet{what}Size")(program)
-    _check(bindings, error)
-    data: bytes = b" " * size
-    (error,) = getattr(bindings, f"nvrtcGet{what}")(program, data)
-    _check(bindings, error)
+def _read(program: Any, what: str) -> bytes:
+    data: bytes = b" " * _call(f"Get{what}Size", program)
+    _call(f"Get{what}", program, data)
     return data
 
 
-def _text(bindings: Any, program: Any, what: str) -> str:
+def _text(program: Any, what: str) -> str:
     """Return a text without zero bytes: one ends it, and ptxas's messages begin with one."""
-    return _read(bindings, program, what).replace(b"\0", b"").decode(errors="replace")
+    return _read(program, what).replace(b"\0", b"").decode(errors="replace")
 
 
-def _check(bindings: Any, error: Any) -> None:
+def _call(name: str, *arguments: Any) -> Any:
+    """Return what a function of NVRTC gives: one value, or a list of any other number."""
+    bindings = nvrtc()
+    error, *values = getattr(bindings, f"nvrtc{name}")(*arguments)
     if error != bindings.nvrtcResult.NVRTC_SUCCESS:
         text = bindings.nvrtcGetErrorString(error)[1].decode()
         raise CompileError(f"NVRTC: {text}", "run `tune doctor`")
+    return values[0] if len(values) == 1 else values
 
 
 _STOP = "#pragma nv_hdrstop\n"
@@ -260,17 +248,14 @@ _SHARED = re.compile(r"(\d+) bytes smem")
 _STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 
 
-def _resources(block: str) -> Resources:
-    def number(pattern: re.Pattern[str], group: int = 1) -> int:
-        match = pattern.search(block)
-        return int(match.group(group)) if match else 0
+def _resources(said: str) -> Resources:
+    spilled = _number(_STACK, said, 2) + _number(_STACK, said, 3)
+    return Resources(_number(_REGISTERS, said), _number(_SHARED, said), _number(_STACK, said), spilled)
 
-    return Resources(
-        registers=number(_REGISTERS),
-        static_shared_bytes=number(_SHARED),
-        stack_bytes=number(_STACK, 1),
-        spill_bytes=number(_STACK, 2) + number(_STACK, 3),
-    )
+
+def _number(pattern: re.Pattern[str], said: str, group: int = 1) -> int:
+    match = pattern.search(said)
+    return int(match[group]) if match else 0
 
 
 def _first_error(log: str) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tuner.children.cubin_cache import remove_oldest
 from tuner.children.headers import FIRST, Headers
 from tuner.children.nvrtc import compile_options, nvrtc, nvrtc_version, precompile
 from tuner.core import files
@@ -116,16 +117,8 @@ class PrecompiledHeaders:
                     self._refused.add(key)
             finally:
                 new.unlink(missing_ok=True)
-            self._trim()
-
-    def _trim(self) -> None:
-        """Delete what was not read for longest until the rest fits."""
-        kept = sorted(self._folder.glob("*.pch"), key=lambda path: path.lstat().st_mtime, reverse=True)
-        total = 0
-        for path in kept:
-            total += path.lstat().st_size
-            if total > MAX_FOLDER_BYTES:
-                path.unlink(missing_ok=True)
+            kept = [(path.lstat(), str(path)) for path in self._folder.glob("*.pch")]
+            remove_oldest([(one.st_mtime, one.st_size, path) for one, path in kept], MAX_FOLDER_BYTES)
 
 
 def _name(key: str, size: int) -> str:
@@ -173,10 +166,7 @@ def _heap() -> int:
 
 def _mappings() -> list[tuple[int, int]]:
     """Return where this process's mappings begin and end."""
-    try:
-        lines = Path("/proc/self/maps").read_text()
-    except OSError:
-        return []
+    lines = Path("/proc/self/maps").read_text()
     return [
         (int(start, 16), int(end, 16)) for start, end in re.findall(r"^(\w+)-(\w+) ", lines, re.MULTILINE)
     ]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -19,6 +21,8 @@ from tuner.kernel.baselines import Baseline
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 
+LATE_S = 5.0
+"""After so long it is said what is still waited for."""
 DEFAULT_NOISE_FLOOR = 0.005
 """Where nothing was calibrated: two copies of one kernel, timed in turn, differ by less on a data-centre GPU."""
 
@@ -133,6 +137,17 @@ def no_incumbent() -> float | None:
 
 def say_nothing(text: str) -> None:
     """Drop what a device says."""
+
+
+@contextmanager
+def said_late(say: Callable[[str], None], text: str) -> Iterator[None]:
+    """Say what a block is at if it takes longer than :data:`LATE_S`."""
+    late = threading.Timer(LATE_S, say, [text])
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
 
 
 class Device(ABC):

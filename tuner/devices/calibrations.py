@@ -42,9 +42,7 @@ class CalibrationCache:
             # Absent, or of another version.
             with suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
                 at, calibration = path.stat().st_mtime, Calibration.from_json(json.loads(path.read_text()))
-                sound = calibration.reference_ns > 0 and all(
-                    share > 0 for share in calibration.noise.values()
-                )
+                sound = min(calibration.reference_ns, *calibration.noise.values()) > 0
                 if sound and (alone or time.time() - at <= BESIDE_OTHERS_S):
                     found.append((at, calibration))
         return max(found, key=lambda one: one[0])[1] if found else None

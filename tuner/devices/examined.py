@@ -19,29 +19,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from tuner.children.measuring import (
-    Answer,
-    CandidateContestant,
-    Compared,
-    Draw,
-    Drawn,
-    Failed,
-    Hello,
-    LockIn,
-    Measure,
-    Measured,
-    MeasuringRequest,
-    Pace,
-    Question,
-    Race,
-    Raced,
-    RaceFailed,
-    ReferenceData,
-    Release,
-    Setup,
-    SetupDone,
-    Told,
-)
+from tuner.children import measuring
 from tuner.core.model import Gpu, Status
 from tuner.core.processes import ChildDied
 from tuner.devices.guard import Guard, MeasuringChild, Pending, Unanswered
@@ -93,10 +71,10 @@ class ExaminedGuard(Guard):
         say: Callable[[str], None],
         referee: Guard,
         exchange: Path,
-        lock: Future[LockIn],
+        lock: Future[measuring.LockIn],
     ) -> None:
         self._referee, self._exchange, self._lock = referee, exchange, lock
-        self._full: Setup | None = None
+        self._full: measuring.Setup | None = None
         """The last setup, as the referee has it."""
         self._waiting = False
         """Whether the referee sets up."""
@@ -118,21 +96,21 @@ class ExaminedGuard(Guard):
 
     def _put(self, pending: Pending) -> None:
         request = pending.request
-        if isinstance(request, Setup):
+        if isinstance(request, measuring.Setup):
             self._begin(pending, request)
             return
-        if isinstance(request, Release):
-            self._referee.call(Release())
-        elif isinstance(request, Race):  # by its seed the inputs are drawn
+        if isinstance(request, measuring.Release):
+            self._referee.call(measuring.Release())
+        elif isinstance(request, measuring.Race):  # by its seed the inputs are drawn
             pending.request = structs.replace(request, seed=secrets.randbelow(2**31))
         super()._put(pending)
 
-    def _begin(self, pending: Pending, setup: Setup) -> None:
+    def _begin(self, pending: Pending, setup: measuring.Setup) -> None:
         """Set up the referee, then the process, which gets neither reference nor seed."""
         self._full = structs.replace(setup, exchange=self._exchange, batch=Batch(1, 1), timed=False)
         self._waiting, answered = True, pending.done
         known = setup.problem.reference
-        reference = ReferenceData(known.accumulate, sizes=known.sizes, scalars=known.scalars)
+        reference = measuring.ReferenceData(known.accumulate, sizes=known.sizes, scalars=known.scalars)
         pending.request = structs.replace(
             setup,
             problem=structs.replace(setup.problem, reference=reference),
@@ -141,14 +119,14 @@ class ExaminedGuard(Guard):
             exchange=self._exchange,
         )
 
-        def then(ready: Answer | Unanswered) -> None:
+        def then(ready: measuring.Answer | Unanswered) -> None:
             self._waiting = False
-            if not isinstance(ready, SetupDone):
+            if not isinstance(ready, measuring.SetupDone):
                 answered(ready)
                 return
 
-            def done(answer: Answer | Unanswered) -> None:
-                if isinstance(answer, SetupDone):
+            def done(answer: measuring.Answer | Unanswered) -> None:
+                if isinstance(answer, measuring.SetupDone):
                     answer = structs.replace(answer, least_error=ready.least_error, host_s=ready.host_s)
                 answered(answer)
 
@@ -160,7 +138,11 @@ class ExaminedGuard(Guard):
             with self._exchange.open("r+b") as file:
                 os.posix_fallocate(file.fileno(), 0, max(1, size_bytes))
         except OSError as error:
-            then(Failed(f"no room for {size_bytes / 2**30:.1f} GiB of tensors: {error.strerror}; set TMPDIR"))
+            then(
+                measuring.Failed(
+                    f"no room for {size_bytes / 2**30:.1f} GiB of tensors: {error.strerror}; set TMPDIR"
+                )
+            )
             return
         self._referee.submit(self._full, then)
 
@@ -173,15 +155,15 @@ class ExaminedGuard(Guard):
         except CancelledError:
             raise ChildDied("it was not needed") from None
 
-    def _start(self) -> Hello | str:
+    def _start(self) -> measuring.Hello | str:
         hello = super()._start()
-        self._gpu = hello.gpu if isinstance(hello, Hello) else self._gpu
+        self._gpu = hello.gpu if isinstance(hello, measuring.Hello) else self._gpu
         return hello
 
     def _repeat_setup(self) -> str:
         if self._full is not None and self._setup is not None:  # whose inputs may be others now
             answer = self._referee.call(self._full)
-            if not isinstance(answer, SetupDone):
+            if not isinstance(answer, measuring.SetupDone):
                 return answer.error
         return super()._repeat_setup()
 
@@ -194,7 +176,7 @@ class ExaminedGuard(Guard):
             return
         super()._listen()
 
-    def _asked(self, question: Question) -> None:
+    def _asked(self, question: measuring.Question) -> None:
         """Answer, while the process's time stands still."""
         if not self._started or self._seen is None:
             super()._asked(question)
@@ -210,59 +192,59 @@ class ExaminedGuard(Guard):
             with contextlib.suppress(ChildDied):
                 self._child.send(told)
 
-    def _told(self, question: Question, seen: _Seen) -> Told | Unanswered:
-        if isinstance(question, Pace):
+    def _told(self, question: measuring.Question, seen: _Seen) -> measuring.Told | Unanswered:
+        if isinstance(question, measuring.Pace):
             if not _are_times([question.time_ns]):
                 return Unanswered(Status.WORKER_DIED, NONSENSE)
             if self._pacing is None or self._paces is not seen.of:
                 self._pacing, self._paces = Pacing(question.time_ns), seen.of
             return self._pacing.next()
         match answer := self._referee.call(question):
-            case Compared(verification=verification):
+            case measuring.Compared(verification=verification):
                 if verification.passed or not verification.checked:
                     seen.right += 1
                 else:
                     seen.wrong = seen.wrong or verification.message
                 return answer
-            case Drawn(content=content, why=why):
+            case measuring.Drawn(content=content, why=why):
                 seen.drawn = not content
-                seen.contents += bool(isinstance(question, Draw) and question.turn and content and not why)
+                seen.contents += bool(
+                    isinstance(question, measuring.Draw) and question.turn and content and not why
+                )
                 return answer
         return Unanswered(Status.UNVERIFIED, f"nothing says what is right: {answer.error}")
 
-    def _pass_on(self, answer: Answer) -> None:
+    def _pass_on(self, answer: measuring.Answer) -> None:
         if self._started and not _can_be(answer, self._in_flight[0].request):
             self._bury(Status.WORKER_DIED, NONSENSE)
             return
         super()._pass_on(self._held(answer, self._seen) if self._started and self._seen else answer)
 
-    def _held(self, answer: Answer, seen: _Seen) -> Answer:
+    def _held(self, answer: measuring.Answer, seen: _Seen) -> measuring.Answer:
         """Return an answer, or what speaks against it."""
         match answer, seen.of.request:
-            case Measured(measurement=measurement), Measure() as request if measurement.status.ranked:
+            case measuring.Measured(measurement=measurement), measuring.Measure() as request if (
+                measurement.status.ranked
+            ):
                 times = () if request.verify_only else measurement.samples_ns
                 status, error = self._objection(seen, 1 if request.verify_only else 2, times)
-                if (
-                    not error
-                    and times
-                    and self._pacing
-                    and self._pacing.time_ns > SAME * statistics.median(times)
-                ):
+                paced_ns = self._pacing.time_ns if self._pacing else 0.0
+                if not error and times and paced_ns > SAME * statistics.median(times):
                     status, error = Status.TAMPERS, "it is paced by a longer time than it reports"
                 if not error and request.contents and not seen.drawn:
                     status, error = Status.TAMPERS, "it does not ask for all contents of the inputs"
                 if error:
                     measurement = replace(measurement, status=status, error=error)
                     return structs.replace(answer, measurement=measurement)
-            case Raced() as raced, Race(contestants=(CandidateContestant() as first, *_)) if (
-                first.candidate.call
-            ):
+            case measuring.Raced() as raced, measuring.Race(
+                contestants=(measuring.CandidateContestant() as first, *_)
+            ) if first.candidate.call:
                 # Which contestant's outputs are wrong, the process alone says.
                 seen = seen if all(raced.verified) else replace(seen, wrong="")
                 taken_ns = [time_ns for groups in raced.rounds for time_ns in groups[0]]
                 status, error = self._objection(seen, 2, taken_ns)
                 if error:
-                    return RaceFailed(error, 0, status=status)
+                    return measuring.RaceFailed(error, 0, status=status)
         return answer
 
     def _objection(self, seen: _Seen, least: int, times_ns: Sequence[float]) -> tuple[Status, str]:
@@ -286,22 +268,22 @@ class ExaminedGuard(Guard):
         return (Status.CLOCK_MISMATCH, error) if error else (Status.OK, "")
 
 
-def _can_be(answer: Answer, request: MeasuringRequest) -> bool:
+def _can_be(answer: measuring.Answer, request: measuring.MeasuringRequest) -> bool:
     """Return whether an answer's numbers can be those of what was asked for; all that follows takes them for that."""
     match answer, request:
-        case Measured(measurement=measured, span=span), Measure():
+        case measuring.Measured(measurement=measured, span=span), measuring.Measure():
             timed = measured.status.ranked and not request.verify_only
             numbers = *(span or ()), answer.refined_s, answer.reference_ns or 0.0, measured.measure_s
             known = all(map(math.isfinite, (*numbers, measured.sm_clock_hz)))
             return known and _are_times(measured.samples_ns, least=int(timed))
-        case Raced(rounds=rounds), Race(contestants=contestants):
+        case measuring.Raced(rounds=rounds), measuring.Race(contestants=contestants):
             counts = {len(one) for one in (*rounds, answer.verified, answer.sm_clock_hz) if one}
             known = len(rounds) == request.rounds and counts == {len(contestants)} and all(rounds)
             known = known and len(answer.verified) > 0
             return known and all(_are_times(group) for groups in rounds for group in groups)
-        case RaceFailed(contestant=index), Race(contestants=contestants):
+        case measuring.RaceFailed(contestant=index), measuring.Race(contestants=contestants):
             return 0 <= index < len(contestants)
-        case SetupDone(reference_ns=reference_ns), _:
+        case measuring.SetupDone(reference_ns=reference_ns), _:
             return math.isfinite(reference_ns)
     return True
 

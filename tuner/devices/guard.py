@@ -13,43 +13,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 from msgspec import structs
 
-from tuner.children.measuring import (
-    ANSWERS,
-    MEASURING,
-    SETUP_S,
-    Answer,
-    ByReferee,
-    Calibrate,
-    Calibrated,
-    Compare,
-    Deadline,
-    Draw,
-    Failed,
-    ForReferee,
-    GpuTaken,
-    Heard,
-    Hello,
-    Measure,
-    Measured,
-    MeasuringReply,
-    MeasuringRequest,
-    Pace,
-    Question,
-    Race,
-    Raced,
-    RaceFailed,
-    Release,
-    Released,
-    Setup,
-    SetupDone,
-    Started,
-)
+from tuner.children import measuring
 from tuner.core.errors import DeviceError
-from tuner.core.messages import UnsendableError
+from tuner.core.messages import Reply, UnsendableError
 from tuner.core.model import Status
 from tuner.core.processes import Child, ChildDied
 
@@ -67,7 +37,7 @@ MAX_START_FAILURES = 3
 AWAITED = "waiting for the GPU: "
 """Begins what is said when another process has the GPU."""
 
-MeasuringChild = Child[Heard, MeasuringReply]
+MeasuringChild = Child[measuring.Heard, measuring.MeasuringReply]
 
 
 @dataclass(frozen=True)
@@ -86,7 +56,7 @@ class Unanswered:
 class Pending:
     """A request that waits for its answer."""
 
-    request: MeasuringRequest
+    request: measuring.MeasuringRequest
     done: Callable[[Any], None]
     deaths: int = 0
     """How often a process ended that had not begun with it, though it was the next."""
@@ -112,14 +82,15 @@ class Guard:
         self._started = False
         """Whether the process has begun with the first one in flight."""
         self._deadline, self._late = float("inf"), Status.HANG
-        self._setup: Setup | None = None
+        self._setup: measuring.Setup | None = None
         """The last, unless it failed; repeated in a new process."""
         self._reference_ns = 0.0
         """What the reference kernel took when a process last spoke of it."""
         self._child: MeasuringChild | None = None
-        self._hello: queue.SimpleQueue[Hello | str] = queue.SimpleQueue()
+        self._hello: queue.SimpleQueue[measuring.Hello | str] = queue.SimpleQueue()
         self._closing = threading.Event()
-        self._ended = False
+        self._over: Unanswered | None = None
+        """What every further request gets once there will be no process any more."""
         self.restarts = 0
         """How often the process had to be replaced."""
         self._thread = threading.Thread(target=self._serve, daemon=True, name="guard")
@@ -130,7 +101,7 @@ class Guard:
         """Whether the process works on a request, and still has time for it; from any thread."""
         return bool(self._in_flight) and time.monotonic() < self._deadline
 
-    def hello(self) -> Hello:
+    def hello(self) -> measuring.Hello:
         """Return the process's first message.
 
         Raises:
@@ -141,26 +112,14 @@ class Guard:
             raise DeviceError(hello)
         return hello
 
-    def submit(self, request: MeasuringRequest, done: Callable[[Any], None]) -> None:
+    def submit(self, request: measuring.MeasuringRequest, done: Callable[[Any], None]) -> None:
         """Queue a request; ``done`` is called from the guard's thread with the answer."""
         self._put(Pending(request, done))
 
-    @overload
-    def call(self, request: Setup, limit_s: float = math.inf) -> SetupDone | Failed | Unanswered: ...
-    @overload
-    def call(self, request: Measure, limit_s: float = math.inf) -> Measured | Unanswered: ...
-    @overload
-    def call(self, request: Race, limit_s: float = math.inf) -> Raced | RaceFailed | Unanswered: ...
-    @overload
-    def call(self, request: Calibrate, limit_s: float = math.inf) -> Calibrated | Failed | Unanswered: ...
-    @overload
-    def call(self, request: ForReferee, limit_s: float = math.inf) -> ByReferee | Failed | Unanswered: ...
-    @overload
-    def call(self, request: Release, limit_s: float = math.inf) -> Released | Unanswered: ...
-
-    def call(self, request: MeasuringRequest, limit_s: float = math.inf) -> Answer | Unanswered:
+    def call(self, request: measuring.Request[Reply], limit_s: float = math.inf) -> Reply | Unanswered:
         """Send a request, and return its answer, or that there is none after so many seconds."""
-        answer: queue.SimpleQueue[Answer | Unanswered] = queue.SimpleQueue()
+        answer: queue.SimpleQueue[Reply | Unanswered] = queue.SimpleQueue()
+        assert isinstance(request, measuring.MeasuringRequest)
         self._put(Pending(request, answer.put))
         try:
             return answer.get(timeout=limit_s if math.isfinite(limit_s) else None)
@@ -177,22 +136,27 @@ class Guard:
         self._closing.set()
         self._requests.put(None)
         self._thread.join(timeout=15)
-        self._ended = True
-        self._answer(*self._in_flight)
+        if self._over is None:
+            self._give_up("the measuring process was closed")
 
     def _put(self, pending: Pending) -> None:
         self._requests.put(pending)
-        if self._ended:  # another thread may ask, or ask once more, while this one is closed
-            self._answer()
+        if self._over is not None:  # another thread may ask, or ask once more, while this one is closed
+            self._answer_waiting(self._over)
 
-    def _answer(self, *left: Pending) -> None:
-        """Answer all requests, also those that wait, when there will be no process any more."""
-        pending = list(left)
+    def _give_up(self, error: str) -> None:
+        """Answer everything, now and later, with the same bad news."""
+        self._over = over = Unanswered(Status.WORKER_DIED, error, fatal=True)
+        self._closing.set()
+        while self._in_flight:
+            self._in_flight.popleft().done(over)
+        self._answer_waiting(over)
+
+    def _answer_waiting(self, over: Unanswered) -> None:
         with contextlib.suppress(queue.Empty):
             while True:
-                pending += filter(None, [self._requests.get_nowait()])
-        for one in pending:
-            one.done(Unanswered(Status.WORKER_DIED, "the measuring process was closed", fatal=True))
+                if (pending := self._requests.get_nowait()) is not None:
+                    pending.done(over)
 
     # -- in the thread --------------------------------------------------------------------------------------------
 
@@ -224,7 +188,7 @@ class Guard:
             self._in_flight.append(pending)
             if len(self._in_flight) == 1:
                 self._deadline = time.monotonic() + START_S
-            if isinstance(pending.request, Setup):
+            if isinstance(pending.request, measuring.Setup):
                 self._setup = pending.request
             if self._child is None:
                 self._restart()
@@ -252,16 +216,16 @@ class Guard:
             case None:
                 if time.monotonic() > self._deadline:
                     self._bury(self._late, "no answer within the time allowed; the process was killed")
-            case Started():
+            case measuring.Started():
                 self._started, self._deadline = True, time.monotonic() + START_S
-            case GpuTaken(what=what):
+            case measuring.GpuTaken(what=what):
                 self._deadline = max(self._deadline, time.monotonic() + START_S)
                 self._tell_waiting(what)
-            case Deadline(seconds=seconds, late=late):
+            case measuring.Deadline(seconds=seconds, late=late):
                 self._deadline, self._late = time.monotonic() + seconds + GRACE_S, late
-            case Hello():
+            case measuring.Hello():
                 self._refuse(message)
-            case Compare() | Draw() | Pace():
+            case measuring.Compare() | measuring.Draw() | measuring.Pace():
                 self._asked(message)
             case _:
                 self._pass_on(message)
@@ -272,36 +236,36 @@ class Guard:
             self._told_waiting = time.monotonic()
             self._say(f"{AWAITED}{what}")
 
-    def _pass_on(self, answer: Answer) -> None:
+    def _pass_on(self, answer: measuring.Answer) -> None:
         """Pass an answer on to the request that it belongs to, the first in flight."""
-        if not self._started or not isinstance(answer, ANSWERS[type(self._in_flight[0].request)]):
+        if not self._started or not isinstance(answer, measuring.ANSWERS[type(self._in_flight[0].request)]):
             self._refuse(answer)
             return
         pending = self._in_flight.popleft()
         self._started, self._deadline = False, time.monotonic() + START_S
         match answer:
-            case SetupDone() | Failed() if isinstance(pending.request, Setup):
+            case measuring.SetupDone() | measuring.Failed() if isinstance(pending.request, measuring.Setup):
                 self._note_setup(pending.request, answer)
-            case Measured(reference_ns=float(reference_ns)):
+            case measuring.Measured(reference_ns=float(reference_ns)):
                 self._reference_ns = reference_ns
         pending.done(answer)
-        if isinstance(answer, Measured | RaceFailed | Failed) and answer.dying:
+        if isinstance(answer, measuring.Measured | measuring.RaceFailed | measuring.Failed) and answer.dying:
             self._replace()
 
-    def _asked(self, question: Question) -> None:
+    def _asked(self, question: measuring.Question) -> None:
         """Answer a question of the process, which has none unless it is locked in."""
         self._refuse(question)
 
-    def _refuse(self, message: MeasuringReply) -> None:
+    def _refuse(self, message: measuring.MeasuringReply) -> None:
         """Replace a process that says what nothing asked for, such as a second answer."""
         name = type(message).__name__
         self._bury(Status.WORKER_DIED, f"the measuring process was killed after nonsense: {name} out of turn")
 
-    def _note_setup(self, request: Setup, answer: SetupDone | Failed) -> None:
+    def _note_setup(self, request: measuring.Setup, answer: measuring.SetupDone | measuring.Failed) -> None:
         """Forget a setup that failed: repeating it would fail again, and end this guard for all problems to come."""
-        if isinstance(answer, Failed) and request is self._setup:
+        if isinstance(answer, measuring.Failed) and request is self._setup:
             self._setup = None
-        self._reference_ns = answer.reference_ns if isinstance(answer, SetupDone) else 0.0
+        self._reference_ns = answer.reference_ns if isinstance(answer, measuring.SetupDone) else 0.0
 
     def _bury(self, status: Status, error: str) -> None:
         """Answer for the request on which the process died or hangs, and go on with the rest."""
@@ -349,31 +313,31 @@ class Guard:
             return ""
         try:
             self._child.send(structs.replace(self._setup, reference_ns=self._reference_ns))
-            self._deadline = time.monotonic() + SETUP_S
+            self._deadline = time.monotonic() + measuring.SETUP_S
             while time.monotonic() < self._deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
-                    case GpuTaken(what=what):
-                        self._deadline = time.monotonic() + SETUP_S
+                    case measuring.GpuTaken(what=what):
+                        self._deadline = time.monotonic() + measuring.SETUP_S
                         self._tell_waiting(what)
-                    case SetupDone():
+                    case measuring.SetupDone():
                         return ""
-                    case Failed(error=error):
+                    case measuring.Failed(error=error):
                         return error
         except ChildDied as death:
             return f"it ended during its setup: {death.reason}"
         return "its setup takes too long"
 
-    def _start(self) -> Hello | str:
+    def _start(self) -> measuring.Hello | str:
         """Start a process; return its first message, or what went wrong."""
         try:
-            self._child = Child(self._module, MEASURING, self._arguments)
+            self._child = Child(self._module, measuring.MEASURING, self._arguments)
             self._greet(self._child)
             self._deadline = time.monotonic() + START_S
             while time.monotonic() < self._deadline and not self._closing.is_set():
                 match self._child.receive(TICK_S):
-                    case Hello() as hello:
+                    case measuring.Hello() as hello:
                         return hello
-                    case Failed(error=refusal):
+                    case measuring.Failed(error=refusal):
                         return refusal
         except OSError as error:
             return f"the measuring process cannot be started: {error}"
@@ -383,11 +347,3 @@ class Guard:
 
     def _greet(self, child: MeasuringChild) -> None:
         """Say what a process waits for before its first message: nothing, unless it will be locked in."""
-
-    def _give_up(self, error: str) -> None:
-        """Answer everything, now and later, with the same bad news."""
-        failed = Unanswered(Status.WORKER_DIED, error, fatal=True)
-        while self._in_flight:
-            self._in_flight.popleft().done(failed)
-        while not self._closing.is_set() and (pending := self._requests.get()) is not None:
-            pending.done(failed)

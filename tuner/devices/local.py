@@ -11,19 +11,9 @@ from pathlib import Path
 
 from msgspec import structs
 
+from tuner.children import measuring
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.measuring import (
-    Calibrate,
-    Calibrated,
-    Failed,
-    Measure,
-    Measured,
-    Raced,
-    RaceFailed,
-    Release,
-    SetupDone,
-)
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import DeviceError, KernelError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
@@ -136,7 +126,7 @@ class LocalDevice(Device):
         with self.phases.phase("problem"):
             reference_ns = self._set_up()
         before = self.calibration
-        if before is not None and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
+        if before and abs(reference_ns / before.reference_ns - 1.0) > RECALIBRATE:
             # Clocks were locked or unlocked, perhaps.
             self.calibration = self._calibrated(short=short) or before
             self._set_up()
@@ -175,14 +165,12 @@ class LocalDevice(Device):
         self._released = True
         self.say(f"calibrating this {self.gpu.name}: some seconds, once for each GPU and driver")
         with self.phases.phase("calibration"):
-            answer = self._guard.call(Calibrate(short))
-        match answer:
-            case Calibrated(calibration=calibration, alone=alone):
-                self.calibration = calibration
-            case Failed(error=error) | Unanswered(error=error):
-                raise DeviceError(error)
-        self._calibrations.write(self.gpu, calibration, alone=self._alone and alone)
-        return calibration
+            answer = self._guard.call(measuring.Calibrate(short))
+        if not isinstance(answer, measuring.Calibrated):
+            raise DeviceError(answer.error)
+        self.calibration = answer.calibration
+        self._calibrations.write(self.gpu, answer.calibration, alone=self._alone and answer.alone)
+        return answer.calibration
 
     def _set_up(self) -> float:
         """Set the measuring process up for the problem; return the time of its reference kernel."""
@@ -193,29 +181,24 @@ class LocalDevice(Device):
         answer = set_up(self._guard, request, problem, self.say)
         if isinstance(answer, Unanswered) and answer.status is Status.WORKER_DIED:
             answer = self._guard.call(request)  # once may be an accident, of which a long run has some
-        match answer:
-            case SetupDone():
-                self.least_error, self.host_s = answer.least_error, answer.host_s
-                return answer.reference_ns
-            case Failed(error=error) | Unanswered(error=error):
-                raise DeviceError(f"{problem}: {error}")
+        if not isinstance(answer, measuring.SetupDone):
+            raise DeviceError(f"{problem}: {answer.error}")
+        self.least_error, self.host_s = answer.least_error, answer.host_s
+        return answer.reference_ns
 
     def release(self) -> None:
         """Make room on the GPU: a large problem does not fit twice."""
         if not self._released:
-            self._guard.call(Release())
+            self._guard.call(measuring.Release())
             self._released = True
 
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Render, compile, verify and time one configuration."""
         submissions = self._submissions
-        submissions.begin(number)
+        submissions.begin(number, configuration, incumbent)
         compiling = self._compiling.pop(configuration, None)
-        if compiling is None:
-            compiling = self._compilers.submit(self._rendering(configuration))
-        compiling.add_done_callback(
-            lambda done: self._compiled(submissions, number, configuration, incumbent, done.result())
-        )
+        compiling = compiling or self._compilers.submit(self._rendering(configuration))
+        compiling.add_done_callback(partial(self._compiled, submissions, number))
 
     def compile(self, configuration: Configuration) -> None:
         """Render and compile one configuration when no compiler has anything better to do."""
@@ -261,12 +244,12 @@ class LocalDevice(Device):
             raise DeviceError(self._fatal)
         return trials
 
-    def _race(self, request: RaceRequest) -> Raced | RaceFailed:
+    def _race(self, request: RaceRequest) -> measuring.Raced | measuring.RaceFailed:
         """Time contestants in turn, in the measuring process of the search."""
         if self._released:
             self._set_up()
         message = self._requests.race(self._submissions.problem, self.conditions, request)
-        if isinstance(message, RaceFailed):
+        if isinstance(message, measuring.RaceFailed):
             return message
         answer = race(self._guard, message)
         self._released |= message.varies
@@ -279,14 +262,13 @@ class LocalDevice(Device):
         try:
             guard = self.processes.fresh()
             setup = self._requests.setup(problem, self._seed + 1, self.conditions, self._truth)
-            match set_up(guard, setup, problem, self.say):
-                case Failed(error=error) | Unanswered(error=error):
-                    return Measurement(Status.UNSTABLE, error=error)
+            if not isinstance(answer := set_up(guard, setup, problem, self.say), measuring.SetupDone):
+                return Measurement(Status.UNSTABLE, error=answer.error)
             self._confirmed = problem
             compilation = self._requests.compile(problem, configuration)
             if compilation.status is not Status.OK:
                 return Measurement(compilation.status, error=compilation.error)
-            measure = Measure(compilation.candidate, time_ns, thorough=True, sparse=True)
+            measure = measuring.Measure(compilation.candidate, time_ns, thorough=True, sparse=True)
             return measurement_of(guard.call(measure))
         except DeviceError as error:
             # A second process is refused: what was measured is worth keeping all the same.
@@ -313,12 +295,14 @@ class LocalDevice(Device):
             return Measurement(compilation.status, error=compilation.error)
         there, self._confirmed = contents and problem == self._confirmed, None
         answer = None if there else guard.call(setup, limit_s)  # references may be slow
-        if isinstance(answer, Failed | Unanswered):
+        if isinstance(answer, measuring.Failed | Unanswered):
             if isinstance(answer, Unanswered) and answer.undecided:  # it may compute for long
                 self.end_confirmation()
             nothing = Verification(False, checked=False) if answer.undecided else None
             return Measurement(Status.UNVERIFIED, (), answer.error, nothing)
-        return measurement_of(guard.call(Measure(compilation.candidate, verify_only=True, contents=contents)))
+        return measurement_of(
+            guard.call(measuring.Measure(compilation.candidate, verify_only=True, contents=contents))
+        )
 
     def expect_confirmation(self) -> None:
         """Start the process that :meth:`confirm` will need."""
@@ -342,17 +326,12 @@ class LocalDevice(Device):
 
     # -- one candidate --------------------------------------------------------------------------------------------
 
-    def _compiled(
-        self,
-        submissions: Submissions,
-        number: int,
-        configuration: Configuration,
-        incumbent: Incumbent,
-        compilation: Compilation,
-    ) -> None:
+    def _compiled(self, submissions: Submissions, number: int, compiling: Future[Compilation]) -> None:
         """Go on with a compiled candidate; called from a compiling thread."""
-        if not submissions.compiled(number):
+        compilation = compiling.result()
+        if (submitted := submissions.compiled(number)) is None:
             return
+        configuration, incumbent = submitted
         if compilation.changed:
             self._fatal = f"{compilation.error}; start another run"
             submissions.wake()
@@ -367,16 +346,18 @@ class LocalDevice(Device):
             # The next problem's setup must not come in between: a candidate is not to run on another problem's data.
             with self._prepare_lock:
                 if submissions is self._submissions and submissions.join(key, trial):
-                    request = Measure(compilation.candidate, incumbent())
+                    request = measuring.Measure(compilation.candidate, incumbent())
                     self._guard.submit(request, partial(self._measured, submissions, key))
         except Exception as error:  # noqa: BLE001 - a lost answer would block the search for ever
             submissions.fail(trial, str(error))
 
-    def _measured(self, submissions: Submissions, key: SourceKey, answer: Measured | Unanswered) -> None:
+    def _measured(
+        self, submissions: Submissions, key: SourceKey, answer: measuring.Measured | Unanswered
+    ) -> None:
         if isinstance(answer, Unanswered) and answer.fatal:
             self._fatal = answer.error  # says nothing about this candidate
             return
-        if isinstance(answer, Measured) and answer.span is not None:
+        if isinstance(answer, measuring.Measured) and answer.span is not None:
             self.busy.spans.append(answer.span)
             self.busy.refined_s += answer.refined_s
         submissions.measured(key, measurement_of(answer))

@@ -94,18 +94,11 @@ class ReplayDevice(Device):
             of = "another file of that name"
             if example.is_file() and KernelIdentity(read_kernel(example)).parts == recorded:
                 of = f"docs/examples/{kernel.name}/{example.name}"
-            elif self._built_in and kernel.folder != paths.search_spaces():
-                of = "the built-in kernel of that name"
             raise RecordingError(
                 f"nothing is recorded for this {kernel.name} ({kernel.file.name}): {self.name} is of {of}, "
                 f"which differs in {', '.join(differing)}",
                 f"run it on a machine with a GPU; {HERE}",
             )
-
-    @property
-    def _built_in(self) -> bool:
-        """Whether the recording comes with the package."""
-        return (paths.recordings() / f"{self.recording.name}.json.gz").is_file()
 
     def _prepare(
         self, kernel: KernelSpec, problem: Problem, seed: int, conditions: Conditions, truth: Problem | None
@@ -122,7 +115,10 @@ class ReplayDevice(Device):
                 return
         nearest = self.nearest(problem)
         options = "none" if nearest is None else as_options(kernel, problem, nearest)
-        raise NotRecordedError(self.name, str(problem), options, self._how_many(kernel))
+        count, shown = str(len(self.recording.problems)), recording_of(kernel)
+        if shown is not None and shown.name == f"{self.recording.name}.json.gz" and count != "1":
+            count += f" (tune show {kernel.name} lists them)"
+        raise NotRecordedError(self.name, str(problem), options, count)
 
     def _refuse_changed(self) -> None:
         """Refuse a kernel of which no variant is as it was recorded: every trial would say so.
@@ -145,13 +141,6 @@ class ReplayDevice(Device):
                 return
         remedy = "run it on a GPU, which measures what it is now"
         raise DeviceError(f"{self._kernel.name} has changed since {self.name} was recorded", remedy)
-
-    def _how_many(self, kernel: KernelSpec) -> str:
-        """Return how many problems were recorded, with the command that lists them if there is one."""
-        count = len(self.recording.problems)
-        shown = recording_of(kernel)
-        listed = shown is not None and shown.name == f"{self.recording.name}.json.gz"
-        return f"{count} (tune show {kernel.name} lists them)" if listed and count > 1 else str(count)
 
     def nearest(self, problem: Problem) -> Problem | None:
         """Return the recorded problem that is most like one: itself, if it was recorded."""
@@ -181,37 +170,29 @@ class ReplayDevice(Device):
 
     def submit(self, number: int, configuration: Configuration, incumbent: Incumbent = no_incumbent) -> None:
         """Look the configuration up, unless the kernel has changed since."""
-        row = self._row(configuration)
+        row, variant = self._row(configuration), configuration.variant
         try:
-            rendered = tuple(render(self._kernel, self._recorded.problem, self.gpu, configuration))
-            options = options_of(self._kernel, self._recorded.problem, self.gpu, configuration)
-        except KernelError as error:
-            trial = trial_of(number, configuration, Compilation(Status.COMPILE_ERROR, str(error)))
-        except MemoryError:
-            full = Compilation(Status.COMPILE_OOM, "out of memory while rendering")
-            trial = trial_of(number, configuration, full)
-        else:
+            rendered = render(self._kernel, self._recorded.problem, self.gpu, configuration)
             sources = tuple(source for source, _ in rendered)
-            compilation = Compilation(
-                Status.OK,
-                sources=sources,
-                resources=(row.resources,) if row.resources else (),
-                implementation=self._identity.implementation(configuration.variant, sources, options),
-            )
-            trial = measured(
-                trial_of(number, configuration, compilation),
-                self._recorded_of(row, configuration.variant, sources),
-            )
-        self._trials.append(trial)
+            options = options_of(self._kernel, self._recorded.problem, self.gpu, configuration)
+        except (KernelError, MemoryError) as error:
+            memory = isinstance(error, MemoryError)
+            status = Status.COMPILE_OOM if memory else Status.COMPILE_ERROR
+            why = "out of memory while rendering" if memory else str(error)
+            self._trials.append(trial_of(number, configuration, Compilation(status, why)))
+            return
+        resources = (row.resources,) if row.resources else ()
+        implementation = self._identity.implementation(variant, sources, options)
+        compilation = Compilation(
+            Status.OK, sources=sources, resources=resources, implementation=implementation
+        )
+        recorded = Measurement(Status.INVALID_CONFIG, error="the kernel has changed since this was recorded")
+        if self._is_of(row, variant, sources):
+            recorded = _measurement(row)
+        self._trials.append(measured(trial_of(number, configuration, compilation), recorded))
 
     def _is_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> bool:
         return self.recording.row_digest(self._identity, variant, sources) == row.source
-
-    def _recorded_of(self, row: Row, variant: str, sources: tuple[str, ...]) -> Measurement:
-        """Return what was recorded of sources, or that others were recorded."""
-        if self._is_of(row, variant, sources):
-            return _measurement(row)
-        return Measurement(Status.INVALID_CONFIG, error="the kernel has changed since this was recorded")
 
     def _row(self, configuration: Configuration) -> Row:
         """Return what was recorded of a configuration; a stored trial may have one that the kernel never had."""

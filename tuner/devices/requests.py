@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 from msgspec import structs
 
+from tuner.children import measuring
 from tuner.children.compilation import Compilation, ReadRequest, RenderRequest, SourceRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin import require_variables
-from tuner.children.measuring import (
-    BaselineContestant,
-    Candidate,
-    CandidateContestant,
-    Failed,
-    Measured,
-    ProblemSetup,
-    Race,
-    RaceContestant,
-    Raced,
-    RaceFailed,
-    ReferenceData,
-    Setup,
-    SetupDone,
-)
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, KernelError, TunerError
 from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Value
-from tuner.devices.base import Contestant, RaceRequest
+from tuner.devices.base import Contestant, RaceRequest, said_late
 from tuner.devices.guard import Guard, Unanswered
 from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
 from tuner.kernel.batching import Batch, Limits, batch_of
@@ -47,8 +33,6 @@ from tuner.runtime.launches import Plan
 
 CLOCK_TOLERANCE = 1.02
 """The highest clock that the driver names is not exceeded by more."""
-SLOW_S = 5.0
-"""After so long a reference that is computed on the host is named."""
 
 
 class RaceDiedError(DeviceError):
@@ -82,7 +66,7 @@ class Requests:
         truth: Problem | None = None,
         *,
         timed: bool = True,
-    ) -> Setup:
+    ) -> measuring.Setup:
         """Return the request for a problem's data, reference and limits.
 
         Args:
@@ -97,7 +81,7 @@ class Requests:
         """
         kernel, gpu = self.kernel, self._gpu
         roof = roof_of(kernel, problem, gpu)
-        return Setup(
+        return measuring.Setup(
             self.problem_setup(problem),
             self.problem_setup(truth) if truth is not None else None,
             seed,
@@ -119,21 +103,21 @@ class Requests:
         tensors = tensors_of(self.kernel, problem, self._gpu)
         return batch_of(roof_of(self.kernel, problem, self._gpu), tensors, self._gpu, conditions)
 
-    def problem_setup(self, problem: Problem) -> ProblemSetup:
+    def problem_setup(self, problem: Problem) -> measuring.ProblemSetup:
         """Return the tensors of a problem, and how to find out what its outputs must be.
 
         Raises:
             DeviceError: the CUDA reference does not compile.
         """
         kernel, gpu = self.kernel, self._gpu
-        reference = ReferenceData(
+        reference = measuring.ReferenceData(
             **structs.asdict(settle_reference(kernel, problem, gpu)),
             kernel=self._default(problem) if kernel.reference.default else self._cuda(problem),
             sizes=problem.sizes,
             scalars=self._scalars(problem),
             flops=roof_of(kernel, problem, gpu).flops,
         )
-        return ProblemSetup(tensors_of(kernel, problem, gpu), reference)
+        return measuring.ProblemSetup(tensors_of(kernel, problem, gpu), reference)
 
     def compile(self, problem: Problem, configuration: Configuration) -> Compilation:
         """Compile a configuration for a problem."""
@@ -150,32 +134,21 @@ class Requests:
         configuration = reference_configuration(self._task)
         return RenderRequest(self._task.file, problem, self._gpu, configuration, reference=True)
 
-    def race(self, problem: Problem, conditions: Conditions, request: RaceRequest) -> Race | RaceFailed:
+    def race(
+        self, problem: Problem, conditions: Conditions, request: RaceRequest
+    ) -> measuring.Race | measuring.RaceFailed:
         """Return the request for a race in a process that is set up for the problem; or why a contestant cannot run."""
-        described: list[RaceContestant] = []
+        compiling = [self._compiling(contestant, problem) for contestant in request.contestants]
+        described: list[measuring.RaceContestant] = []
         try:
-            described.extend(self._contestants(request.contestants, problem))
+            for contestant, compiled in zip(request.contestants, compiling, strict=True):
+                described.append(self._described(contestant, compiled, problem))
         except TunerError as error:
-            return RaceFailed(str(error), len(described))
+            return measuring.RaceFailed(str(error), len(described))
         mode, batch = request.mode, None
         if mode is not None:
             batch = self.batch(problem, replace(conditions, mode=mode))
-        return Race(tuple(described), request.rounds, request.samples, request.seed, mode, batch)
-
-    def _contestants(self, contestants: Sequence[Contestant], problem: Problem) -> Iterator[RaceContestant]:
-        """Yield contestants of a race, described, one after the other; what there is to compile begins with the first.
-
-        Raises:
-            TunerError: the next does not compile, or cannot be launched.
-        """
-        compiling = [self._compiling(contestant, problem) for contestant in contestants]
-        for contestant, compiled in zip(contestants, compiling, strict=True):
-            if compiled is None:
-                yield self._baseline(contestant, problem)
-            elif (compilation := compiled.result()).status is not Status.OK:
-                raise CompileError(compilation.error)
-            else:
-                yield CandidateContestant(compilation.candidate, contestant.time_ns, required=True)
+        return measuring.Race(tuple(described), request.rounds, request.samples, request.seed, mode, batch)
 
     def _compiling(self, contestant: Contestant, problem: Problem) -> Future[Compilation] | None:
         """Begin to compile a configuration, of another kernel if there is one."""
@@ -185,25 +158,30 @@ class Requests:
         requests = Requests(other, self._gpu, self._pool) if other is not None else self
         return self._pool.submit(requests.rendering(problem=problem, configuration=contestant.configuration))
 
-    def _baseline(self, contestant: Contestant, problem: Problem) -> RaceContestant:
-        """Return a baseline, described: compiled, if there is something to compile."""
-        baseline = contestant.baseline
+    def _described(
+        self, contestant: Contestant, compiled: Future[Compilation] | None, problem: Problem
+    ) -> measuring.RaceContestant:
+        """Return a contestant of a race, described.
+
+        Raises:
+            TunerError: it does not compile, or cannot be launched.
+        """
+        baseline, time_ns = contestant.baseline, contestant.time_ns
+        if compiled is not None:
+            if (compilation := compiled.result()).status is not Status.OK:
+                raise CompileError(compilation.error)
+            return measuring.CandidateContestant(compilation.candidate, time_ns, required=True)
         assert baseline is not None
-        if baseline.kind is not BaselineKind.LAUNCH:
-            baseline = settle_baseline(baseline, self.kernel, problem)
-            return BaselineContestant(
-                baseline.kind,
-                baseline.text,
-                baseline.file,
-                problem.sizes,
-                self._scalars(problem),
-                contestant.time_ns,
+        if baseline.kind is BaselineKind.LAUNCH:
+            return measuring.CandidateContestant(
+                self._launched_baseline(baseline, problem), time_ns, required=False
             )
-        return CandidateContestant(
-            self._launched_baseline(baseline, problem), contestant.time_ns, required=False
+        settled, scalars = settle_baseline(baseline, self.kernel, problem), self._scalars(problem)
+        return measuring.BaselineContestant(
+            settled.kind, settled.text, settled.file, problem.sizes, scalars, time_ns
         )
 
-    def _launched_baseline(self, baseline: Baseline, problem: Problem) -> Candidate:
+    def _launched_baseline(self, baseline: Baseline, problem: Problem) -> measuring.Candidate:
         """Return a user's own kernel, compiled unless it is a cubin already."""
         assert baseline.file is not None
         launch = launch_of(baseline, self.kernel, problem, self._gpu)
@@ -220,7 +198,7 @@ class Requests:
     def _scalars(self, problem: Problem) -> dict[str, Value]:
         return {name: value for name, (_, value) in scalars_of(self.kernel, problem, self._gpu).items()}
 
-    def _default(self, problem: Problem) -> Candidate:
+    def _default(self, problem: Problem) -> measuring.Candidate:
         """Return the default configuration, compiled, whose results others are compared with.
 
         Raises:
@@ -241,7 +219,7 @@ class Requests:
             )
         return compilation.candidate
 
-    def _cuda(self, problem: Problem) -> Candidate | None:
+    def _cuda(self, problem: Problem) -> measuring.Candidate | None:
         kernel = self._task
         launch = reference_launch(kernel, problem, self._gpu)
         if launch is None:
@@ -265,7 +243,7 @@ def _limits(roof: Roof, gpu: Gpu, conditions: Conditions) -> Limits:
     return Limits(floor_ns, roof.flops, roof.peak_flops)
 
 
-def measurement_of(answer: Measured | Unanswered) -> Measurement:
+def measurement_of(answer: measuring.Measured | Unanswered) -> Measurement:
     """Return what became of a candidate, and what that took beside samples for which nothing waited."""
     if isinstance(answer, Unanswered):  # where no process starts any more, that is not the candidate's doing
         return Measurement(Status.UNVERIFIED if answer.fatal else answer.status, error=answer.error)
@@ -274,20 +252,16 @@ def measurement_of(answer: Measured | Unanswered) -> Measurement:
 
 
 def set_up(
-    guard: Guard, setup: Setup, problem: Problem, say: Callable[[str], None]
-) -> SetupDone | Failed | Unanswered:
+    guard: Guard, setup: measuring.Setup, problem: Problem, say: Callable[[str], None]
+) -> measuring.SetupDone | measuring.Failed | Unanswered:
     """Return the answer to a setup; say what it waits for where that takes long."""
     text = f"still waiting for the reference of {problem}, which is computed on the host"
-    slow = threading.Timer(SLOW_S, say, [text])
-    if setup.problem.reference.numpy or setup.problem.reference.python is not None:
-        slow.start()
-    try:
+    on_host = setup.problem.reference.numpy or setup.problem.reference.python is not None
+    with said_late(say, text) if on_host else nullcontext():
         return guard.call(setup)
-    finally:
-        slow.cancel()
 
 
-def race(guard: Guard, message: Race) -> Raced | RaceFailed:
+def race(guard: Guard, message: measuring.Race) -> measuring.Raced | measuring.RaceFailed:
     """Have contestants timed in turn; if the process ends, find out which of them is at fault.
 
     Raises:
@@ -298,7 +272,8 @@ def race(guard: Guard, message: Race) -> Raced | RaceFailed:
     if isinstance(answer, Unanswered) and answer.status is Status.UNVERIFIED:  # no process has ended
         raise DeviceError(answer.error)
     if isinstance(answer, Unanswered):  # it does not say at which contestant the process ended
-        answer = _culprit(guard, message) or guard.call(message)
+        culprit = _culprit(guard, message)
+        answer = guard.call(message) if culprit is None else culprit
     if not isinstance(answer, Unanswered):
         return answer
     if answer.fatal:
@@ -306,14 +281,14 @@ def race(guard: Guard, message: Race) -> Raced | RaceFailed:
     raise RaceDiedError(f"the measuring process ended twice in a race: {answer.error}")
 
 
-def _culprit(guard: Guard, message: Race) -> RaceFailed | Unanswered | None:
+def _culprit(guard: Guard, message: measuring.Race) -> measuring.RaceFailed | Unanswered | None:
     """Let each contestant run alone, and return the answer of the first that fails, under its index."""
     for i, contestant in enumerate(message.contestants):
         match guard.call(structs.replace(message, contestants=(contestant,), rounds=1)):
-            case RaceFailed() as answer:
+            case measuring.RaceFailed() as answer:
                 return structs.replace(answer, contestant=i)
             case Unanswered(fatal=True) as answer:
                 return answer
             case Unanswered(error=error):
-                return RaceFailed(error, i)
+                return measuring.RaceFailed(error, i)
     return None

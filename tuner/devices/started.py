@@ -69,7 +69,8 @@ class Processes:
         self._ahead: Processes | None = None
         self._new_guard: Callable[[], Guard] = partial(Guard, worker, self.arguments, self._tell)
         if referee is None:
-            self._share_answers()
+            with suppress(TunerError):  # without it, slow references are asked again
+                self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
             self.arguments += libraries
         else:  # which must not read what others found to be right
             folder = self._folder.enter_context(temporary_folder())
@@ -90,10 +91,6 @@ class Processes:
 
     def _tell(self, text: str) -> None:
         self._say(text)
-
-    def _share_answers(self) -> None:
-        with suppress(TunerError):  # without it, slow references are asked again
-            self.arguments[2] = str(self._folder.enter_context(temporary_folder()))
 
     def expect_jailed(self) -> None:
         """Start those of :meth:`jailed`, which import libraries until it is known into what they are locked."""

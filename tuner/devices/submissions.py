@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from statistics import median
 
 from msgspec import msgpack
@@ -14,8 +14,11 @@ from tuner.children.compilation import Compilation
 from tuner.children.cubin import machine_code
 from tuner.core.model import Configuration, Measurement, Problem, Resources, Status, Trial, digest
 from tuner.core.stats import median_interval
+from tuner.devices.base import Incumbent
 from tuner.kernel.spec import KernelSpec
 
+SHARED = [one.name for one in fields(Measurement) if one.name in {own.name for own in fields(Trial)}]
+"""What a trial has of its measurement as it is."""
 SourceKey = tuple[str, bytes]
 """What is compiled, as a digest, and how it is launched."""
 
@@ -49,21 +52,9 @@ def measured(trial: Trial, measurement: Measurement) -> Trial:
     samples = measurement.samples_ns
     low, high = median_interval(samples) if len(samples) > 1 else (None, None)
     wrong = measurement.status in (Status.WRONG_RESULT, Status.WRONG_AFTER_TIMING)
-    return replace(
-        trial,
-        status=measurement.status,
-        time_ns=median(samples) if samples and not wrong else None,
-        ci_low_ns=low,
-        ci_high_ns=high,
-        samples_ns=samples,
-        verification=measurement.verification,
-        error=measurement.error,
-        measure_s=measurement.measure_s,
-        tags=measurement.tags,
-        sm_clock_hz=measurement.sm_clock_hz,
-        capped_samples=measurement.capped_samples,
-        drifted=measurement.drifted,
-    )
+    time_ns = median(samples) if samples and not wrong else None
+    shared = {name: getattr(measurement, name) for name in SHARED}
+    return replace(trial, time_ns=time_ns, ci_low_ns=low, ci_high_ns=high, **shared)
 
 
 def source_key(compilation: Compilation) -> SourceKey:
@@ -90,30 +81,28 @@ class Submissions:
         self.kernel, self.problem = kernel, problem
         self.pending = 0
         """Submissions whose answer was not collected yet."""
-        self._uncompiled: set[int] = set()
-        """Their numbers, as long as they are not compiled."""
+        self._uncompiled: dict[int, tuple[Configuration, Incumbent]] = {}
+        """By number, as long as they are not compiled."""
         self._answers: queue.SimpleQueue[Trial | None] = queue.SimpleQueue()
         """None only wakes the caller that waits for one, because something was compiled ahead."""
         self._equal: dict[SourceKey, _EqualSources] = {}
         self._lock = threading.Lock()
 
-    def begin(self, number: int) -> None:
-        """Note a submission."""
+    def begin(self, number: int, configuration: Configuration, incumbent: Incumbent) -> None:
+        """Note a submission, with what to compare it with when its turn comes."""
         self.pending += 1
         with self._lock:
-            self._uncompiled.add(number)
+            self._uncompiled[number] = configuration, incumbent
 
-    def compiled(self, number: int) -> bool:
-        """Note that a submission is compiled; return whether it is still wanted."""
+    def compiled(self, number: int) -> tuple[Configuration, Incumbent] | None:
+        """Return what was noted of a submission that is compiled now; None if it is not wanted any more."""
         with self._lock:
-            wanted = number in self._uncompiled
-            self._uncompiled.discard(number)
-        return wanted
+            return self._uncompiled.pop(number, None)
 
     def drop(self) -> list[int]:
         """Drop what is not compiled, and return the numbers; these are not answered."""
         with self._lock:
-            dropped, self._uncompiled = sorted(self._uncompiled), set()
+            dropped, self._uncompiled = sorted(self._uncompiled), {}
         self.pending -= len(dropped)
         return dropped
 
@@ -174,7 +163,7 @@ class Submissions:
         waiting = [trial]
         with self._lock:
             for key, equal in list(self._equal.items()):
-                if any(other.number == trial.number for other in equal.waiting):
+                if trial in equal.waiting:
                     waiting = self._equal.pop(key).waiting
         for one in waiting:
             self.answer(measured(one, Measurement(Status.INVALID_CONFIG, error=error)))

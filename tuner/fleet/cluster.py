@@ -21,9 +21,8 @@ import msgspec
 
 from tuner.core import paths
 from tuner.core.errors import TunerError
-from tuner.core.messages import Record
 from tuner.core.version import __version__
-from tuner.fleet.cluster_files import require_dask, security_of
+from tuner.fleet.cluster_files import WorkerGpu, require_dask, security_of
 from tuner.fleet.cluster_worker import hold
 from tuner.fleet.messages import SEARCHING, Event, Events, OpenDevice, SearcherGone, Task, ToSearcher
 
@@ -45,15 +44,11 @@ END = "end"
 TWICE = "the GPU {uuid} is in the cluster already"
 
 
-class Described(Record, frozen=True):
+class Described(WorkerGpu, frozen=True):
     """What a worker says of itself."""
 
     version: str
     host: str
-    device: str
-    model: str
-    uuid: str
-    cc: int
     pid: int
     searchers: int
 
@@ -193,8 +188,17 @@ class Cluster:
 
     def workers(self) -> dict[str, tuple[str, Described | str]]:
         """Return the workers that there are by address: the name of each, and what it is or why it cannot be used."""
-        workers = self._client.scheduler_info(n_workers=-1)["workers"]
-        return {address: (str(worker["name"]), _described(worker)) for address, worker in workers.items()}
+        found: dict[str, tuple[str, Described | str]] = {}
+        uuids: set[str] = set()
+        for address, worker in self._client.scheduler_info(n_workers=-1)["workers"].items():
+            described = _described(worker)
+            if isinstance(described, Described):
+                if described.uuid in uuids:
+                    described = TWICE.format(uuid=described.uuid)
+                else:
+                    uuids.add(described.uuid)
+            found[address] = str(worker["name"]), described
+        return found
 
     def tuned_on(self) -> dict[str, list[str]]:
         """Return the problems that are tuned now, by the worker's address."""
@@ -206,15 +210,8 @@ class Cluster:
     def show(self, key: str, task: Task, address: str, label: str) -> Any:
         """Have the dashboard show what a worker tunes, until that has ended."""
         with contextlib.suppress(Exception):  # it is only shown
-            return self._client.submit(
-                hold,
-                key,
-                key=f"{task.problem}{SHOWN_ON}{label}, {secrets.token_hex(3)}",
-                workers=[address],
-                allow_other_workers=False,
-                retries=0,
-                pure=False,
-            )
+            name = f"{task.problem}{SHOWN_ON}{label}, {secrets.token_hex(3)}"
+            return self._client.submit(hold, key, key=name, workers=[address])
         return None
 
 
@@ -245,12 +242,9 @@ def knock(address: str) -> None:
 
 def _unreachable(scheduler: str, error: BaseException) -> TunerError:
     """Return what is wrong where a scheduler cannot be spoken to, in one line."""
-    texts = []
-    cause: BaseException | None = error
+    said, cause = str(error), error.__cause__ or error.__context__
     while cause is not None:
-        texts.append(str(cause))
-        cause = cause.__cause__ or cause.__context__
-    said = " ".join(texts)
+        said, cause = f"{said} {cause}", cause.__cause__ or cause.__context__
     if "certificate" in said.lower() or "ssl" in said.lower():
         return TunerError(
             f"the scheduler {scheduler} and this certificate do not match",
@@ -271,12 +265,4 @@ def cluster_opening(kernel: str, *, cache: bool, opener: str) -> OpenDevice:
 def listed(cluster: Cluster) -> Sequence[tuple[str, Described | str, Sequence[str]]]:
     """Return every worker by name, with what it says of itself, or why it cannot be used, and what it tunes now."""
     tuned = cluster.tuned_on()
-    rows: list[tuple[str, Described | str, Sequence[str]]] = []
-    uuids: set[str] = set()
-    for address, (name, worker) in cluster.workers().items():
-        if isinstance(worker, Described) and worker.uuid in uuids:
-            worker = TWICE.format(uuid=worker.uuid)
-        if isinstance(worker, Described):
-            uuids.add(worker.uuid)
-        rows.append((name, worker, tuned.get(address, [])))
-    return rows
+    return [(*worker, tuned.get(address, [])) for address, worker in cluster.workers().items()]

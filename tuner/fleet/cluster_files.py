@@ -31,14 +31,19 @@ MAX_PORT = 65535
 NEEDED = "in the checkout: pip install '.[fleet]'"
 
 
-class WorkerSettings(Record, frozen=True):
-    """A worker, which stands for one GPU."""
+class WorkerGpu(Record, frozen=True):
+    """The GPU that a worker stands for."""
 
     device: str
     """``cuda:N`` on its host."""
     model: str
     uuid: str
     cc: int
+
+
+class WorkerSettings(WorkerGpu, frozen=True):
+    """A worker, which stands for one GPU."""
+
     neighbours: int
     """GPUs of this host that are in the cluster, this one included: they share the compilers."""
     shared: str = ""
@@ -88,7 +93,6 @@ def make_certificate(folder: Path) -> None:
             return
         made = Security.temporary()  # of a year
         with whole_file(folder / KEY, replace=True) as partial:
-            os.close(os.open(partial, os.O_CREAT | os.O_WRONLY, 0o600))
             partial.chmod(0o600)
             partial.write_text(made.tls_client_key)
         with whole_file(folder / CERTIFICATE, replace=True) as partial:
@@ -103,6 +107,7 @@ def security_of(folder: Path, address: str) -> Security | None:
     Raises:
         UsageError: the certificate or its key is missing, or is none.
     """
+    from cryptography import x509
     from distributed.security import Security
 
     if address.startswith("tcp://"):
@@ -125,32 +130,17 @@ def security_of(folder: Path, address: str) -> Security | None:
         raise UsageError(
             f"{certificate} and its key do not match: {error}", "copy both files of the cluster's folder"
         ) from None
-    begins, ends = _validity_of(certificate)
-    now = datetime.now(UTC)
-    if ends < now:
-        raise UsageError(
-            f"{certificate} was valid until {ends:%Y-%m-%d}",
-            "end the cluster, delete its folder, and start it anew",
-        )
-    if now < begins:
-        raise UsageError(
-            f"{certificate} is valid from {begins:%Y-%m-%d %H:%M} UTC, and it is {now:%Y-%m-%d %H:%M} on this host",
-            "set this host's clock, or that of the host that made it, and then start the cluster anew",
-        )
-    names = dict.fromkeys(("client", "worker", "scheduler"), str(certificate))
-    return Security(
-        require_encryption=True,
-        tls_ca_file=str(certificate),
-        **{f"tls_{role}_cert": path for role, path in names.items()},
-        **{f"tls_{role}_key": str(key) for role in names},
-    )
-
-
-def _validity_of(certificate: Path) -> tuple[datetime, datetime]:
-    from cryptography import x509
-
     read = x509.load_pem_x509_certificate(read_at_most(certificate, MOST_BYTES))
-    return read.not_valid_before_utc, read.not_valid_after_utc
+    begins, ends, now = read.not_valid_before_utc, read.not_valid_after_utc, datetime.now(UTC)
+    if not begins <= now <= ends:
+        raise UsageError(
+            f"{certificate} is valid from {begins:%Y-%m-%d %H:%M} to {ends:%Y-%m-%d %H:%M} UTC, and it is "
+            f"{now:%Y-%m-%d %H:%M} on this host",
+            "set this host's clock, or end the cluster, delete its folder, and start it anew",
+        )
+    own = {"cert": str(certificate), "key": str(key)}
+    roles = {f"tls_{role}_{of}": own[of] for role in ("client", "worker", "scheduler") for of in own}
+    return Security(require_encryption=True, tls_ca_file=str(certificate), **roles)
 
 
 def full_address(text: str) -> str:

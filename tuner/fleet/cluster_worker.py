@@ -24,19 +24,16 @@ from tuner.children.compile_pool import default_jobs
 from tuner.core import paths
 from tuner.core.version import __version__
 from tuner.fleet.cluster_connections import limit_handshakes
-from tuner.fleet.cluster_files import WorkerSettings
+from tuner.fleet.cluster_files import WorkerGpu, WorkerSettings
 from tuner.fleet.messages import (
     SEARCHING,
     ChildLink,
     Compilers,
+    Ending,
     Event,
-    FromSearcher,
     OpenDevice,
     SearcherGone,
     Task,
-    TaskDone,
-    TaskFailed,
-    TaskStopped,
 )
 from tuner.kernel.load import builtin_kernels, load_kernel
 
@@ -62,22 +59,6 @@ def _here(kernel: Path) -> Path:
     )
 
 
-class _Said:
-    """What a searcher says, for the event loop."""
-
-    def __init__(self) -> None:
-        self._loop, self._events = asyncio.get_running_loop(), asyncio.Queue[Event]()
-
-    def put(self, event: Event) -> None:
-        """Keep what was said; called by the searcher's thread."""
-        with suppress(RuntimeError):  # the loop is closed: the worker ends
-            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
-
-    async def get(self) -> FromSearcher | SearcherGone:
-        """Return what is said next."""
-        return (await self._events.get()).what
-
-
 class Relay:
     """Runs searchers, and passes on what they and the head say.
 
@@ -91,9 +72,8 @@ class Relay:
 
     def describe(self) -> dict[str, Any]:
         """Return what this worker is."""
-        settings, host = self._settings, socket.gethostname()
-        about = {"version": __version__, "host": host, "device": settings.device, "model": settings.model}
-        return {**about, "uuid": settings.uuid, "cc": settings.cc, "pid": os.getpid()}
+        gpu = {name: getattr(self._settings, name) for name in WorkerGpu.__struct_fields__}
+        return {**gpu, "version": __version__, "host": socket.gethostname(), "pid": os.getpid()}
 
     async def search(self, comm: Comm, key: str, message: bytes) -> Status:
         """Run a searcher while the head is connected; the last that is said is why it has ended.
@@ -105,13 +85,18 @@ class Relay:
         """
         from distributed.core import Status
 
-        said = _Said()
-        link = ChildLink(said.put, self._opening(message))
+        loop, said = asyncio.get_running_loop(), asyncio.Queue[Event]()
+
+        def tell(event: Event) -> None:
+            with suppress(RuntimeError):  # the loop is closed: the worker ends
+                loop.call_soon_threadsafe(said.put_nowait, event)
+
+        link = ChildLink(tell, self._opening(message))
         listening = asyncio.ensure_future(_listen(comm, key, link))
         self.searchers += 1
         try:
-            while not isinstance(what := await said.get(), SearcherGone):
-                if isinstance(what, TaskDone | TaskFailed | TaskStopped):
+            while not isinstance(what := (await said.get()).what, SearcherGone):
+                if isinstance(what, Ending):
                     _end_shown(key)
                 await comm.write(SEARCHING.replies.encode(what))
             await asyncio.to_thread(link.close)

@@ -102,6 +102,10 @@ class Head:
             done = f"{len(self.ended)} of {len(self.jobs)} problems"
             raise Interrupted(f"stopped after {done}; all trials are kept", "go on with --resume")
 
+    @property
+    def _lanes(self) -> list[tuple[Card, Lane]]:
+        return [(card, lane) for card in self.cards for lane in card.lanes]
+
     # -- giving out
 
     def _give_out(self) -> None:
@@ -157,18 +161,12 @@ class Head:
         if self.waiting or not idle:
             return
         for card in self.cards:
-            searching, ready = card.of(Phase.SEARCHING), card.of(Phase.READY)
-            if (
-                not ready
-                or not searching
-                or ready[0].job is None
-                or not self._may_have(idle[0], ready[0].job)
-            ):
-                continue
-            progress = searching[0].progress
-            if progress is None or progress.trials < STEAL_BELOW * progress.budget:
-                self._take_back(card, ready[0], innocent=True)
-                return
+            for searching, ready in zip(card.of(Phase.SEARCHING), card.of(Phase.READY), strict=False):
+                progress = searching.progress
+                early = progress is None or progress.trials < STEAL_BELOW * progress.budget
+                if early and ready.job is not None and self._may_have(idle[0], ready.job):
+                    self._take_back(card, ready, innocent=True)
+                    return
 
     # -- what searchers say
 
@@ -184,14 +182,14 @@ class Head:
 
     def _handle(self, events: Sequence[Event]) -> None:
         """Do what was asked of the database, and answer; then take note of the rest, in order."""
-        lanes = {id(lane.link): (card, lane) for card in self.cards for lane in card.lanes}
         calls = [(event.link, event.what) for event in events if isinstance(event.what, messages.Calls)]
         answers = self.ledger.answer([message for _, message in calls])
         for (link, _), answer in zip(calls, answers, strict=True):
             link.send(answer)
         for event in events:
-            if id(event.link) in lanes and lanes[id(event.link)][1] in lanes[id(event.link)][0].lanes:
-                self._note(*lanes[id(event.link)], event)
+            for card, lane in self._lanes:
+                if lane.link is event.link:
+                    self._note(card, lane, event)
 
     def _note(self, card: Card, lane: Lane, event: Event) -> None:
         lane.hear(event.what)
@@ -329,20 +327,18 @@ class Head:
         """Let the measurements under way end; what has not begun to measure ends at once."""
         self._stopping = True
         self.ledger.database.hurry()
-        for card in self.cards:
-            for lane in [*card.lanes]:
-                if lane.phase in (Phase.SEARCHING, Phase.FINISHING, Phase.READY):
-                    lane.link.send(messages.StopSearch())
-                else:
-                    self._take_back(card, lane, innocent=True)
+        for card, lane in self._lanes:
+            if lane.phase in (Phase.SEARCHING, Phase.FINISHING, Phase.READY):
+                lane.link.send(messages.StopSearch())
+            else:
+                self._take_back(card, lane, innocent=True)
 
     def _end(self) -> None:
         """End every searcher, and write down that what they worked on was interrupted."""
-        lanes = [lane for card in self.cards for lane in card.lanes]
-        for lane in lanes:
+        lanes = self._lanes
+        for _, lane in lanes:
             lane.link.kill()
-        for card in self.cards:
-            for lane in [*card.lanes]:
-                self._take_back(card, lane, innocent=True)
-        for lane in lanes:
+        for card, lane in lanes:
+            self._take_back(card, lane, innocent=True)
+        for _, lane in lanes:
             lane.link.close()

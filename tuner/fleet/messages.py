@@ -210,18 +210,9 @@ class Alive(Message, frozen=True):
     """Whether the searcher waits for its device, which will answer in time: :attr:`Device.working`."""
 
 
-FromSearcher = (
-    DeviceReady
-    | DeviceFailed
-    | Calls
-    | Prepared
-    | Progress
-    | Said
-    | TaskDone
-    | TaskFailed
-    | TaskStopped
-    | Alive
-)
+Ending = TaskDone | TaskFailed | TaskStopped
+"""How a task ended."""
+FromSearcher = DeviceReady | DeviceFailed | Calls | Prepared | Progress | Said | Ending | Alive
 
 SEARCHING: Channel[ToSearcher, FromSearcher] = Channel(ToSearcher, FromSearcher)
 

@@ -14,17 +14,11 @@ import msgspec
 
 from tuner.core.errors import DatabaseError
 from tuner.core.messages import Codec
-from tuner.core.model import Problem, Run
+from tuner.core.model import Run
 from tuner.database.records import Mark
 from tuner.fleet.messages import Answered, Call, Calls, Task
 from tuner.tuning.store import Store
 
-READS = frozenset(
-    (
-        "mark", "best_known", "known_winners", "earlier_trials", "intact", "related_trials", "left_behind", "rows",
-        "require_rows",
-    )
-)  # fmt: skip
 WRITES = frozenset(
     (
         "start_run", "resume_run", "attempt", "record", "retag", "reject", "record_winner", "finish_run",
@@ -42,7 +36,7 @@ def form_of(method: str) -> tuple[tuple[str, ...], Codec[tuple[Any, ...]], Codec
     Raises:
         DatabaseError: it cannot be called from another process.
     """
-    if method not in READS | WRITES:
+    if method not in METHODS:
         raise DatabaseError(f"{method!r} is no method of a run's store")
     kinds = get_type_hints(getattr(Store, method))
     answer = kinds.pop("return")
@@ -72,31 +66,22 @@ class RemoteStore:
 
     def __getattr__(self, method: str) -> Any:
         """Return a function that calls a method."""
-        if method not in READS | WRITES:
+        if method not in METHODS:
             raise AttributeError(method)
         return partial(self._call, method)
 
-    def adopt_runs(self, kernel: str, legacy: Callable[[], str], computation: str, text: str) -> None:
-        """Do nothing: the head has done it."""
+    def adopt_runs(self, *_: object) -> None:
+        """Do nothing: the head has done it, has this run, and knows that the user wants to leave."""
 
-    def latest_unfinished(
-        self,
-        problem: Problem,  # noqa: ARG002
-        device: str,  # noqa: ARG002
-        wanted: Callable[[Run], bool],  # noqa: ARG002
-    ) -> Run | None:
+    refuse_going_on = hurry = adopt_runs
+
+    def latest_unfinished(self, *_: object) -> Run | None:
         """Return the run that came with the task."""
         return self._task.going_on
 
-    def refuse_going_on(self, problem: Problem, device: str) -> None:
-        """Do nothing: the head has this run."""
-
-    def mark_of(self, run_id: str) -> Mark | None:  # noqa: ARG002
+    def mark_of(self, _run: str) -> Mark | None:
         """Return what came with the task's run."""
         return self._task.mark
-
-    def hurry(self) -> None:
-        """Do nothing: the head knows that the user wants to leave."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -128,3 +113,7 @@ class RemoteStore:
         if answer.error:
             raise DatabaseError(answer.error, answer.remedy)
         return form_of(calls[-1].method)[2].decode(answer.value)
+
+
+METHODS = frozenset(name for name in vars(Store) if not name.startswith("_")) - vars(RemoteStore).keys()
+"""The methods of a store that are calls of the head's."""

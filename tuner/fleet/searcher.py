@@ -46,7 +46,7 @@ from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary, why_nothing
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import Result, State
+from tuner.tuning.state import State
 
 PROGRESS_S = 0.2
 """From one progress message to the next."""
@@ -89,8 +89,6 @@ def shared_pool(message: messages.OpenDevice) -> CompilePool:
 
 Wire = ParentPipe[messages.ToSearcher, messages.FromSearcher]
 """The way to the head."""
-Ending = messages.TaskDone | messages.TaskFailed | messages.TaskStopped
-"""How a task ended."""
 
 
 class Conversation:
@@ -183,12 +181,10 @@ class _Observer(Observer[State]):
         if (state := self.now) is None:
             return
         self._said = time.monotonic()
-        best_ns = state.incumbent.time_ns if state.incumbent else None
-        self._conversation.say(
-            messages.Progress(
-                self._task.key, len(state.trials), state.budget, best_ns, what, progress_line(state)
-            )
-        )
+        best_ns, done = state.incumbent.time_ns if state.incumbent else None, len(state.trials)
+        line = progress_line(state)
+        progress = messages.Progress(self._task.key, done, state.budget, best_ns, what, line)
+        self._conversation.say(progress)
 
     def _wait(self, state: State) -> None:
         """Begin to compile what is tried first, and wait until the device is this run's."""
@@ -241,18 +237,13 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def _tuned(task: messages.Task, device: Device, conversation: Conversation) -> Ending:
+def _tuned(task: messages.Task, device: Device, conversation: Conversation) -> messages.Ending:
     """Tune a problem, and say how that ended."""
     if not conversation.stopped.is_set():
         conversation.search.clear()
     try:
-        result = tune(
-            _request_of(task),
-            device,
-            RemoteStore(task, conversation.ask),
-            _Observer(task, conversation, device),
-            conversation.stopped.is_set,
-        )
+        store, observer = RemoteStore(task, conversation.ask), _Observer(task, conversation, device)
+        result = tune(_request_of(task), device, store, observer, conversation.stopped.is_set)
     except Interrupted as error:
         return messages.TaskStopped(task.key, error.problem)
     except TunerError as error:
@@ -261,7 +252,10 @@ def _tuned(task: messages.Task, device: Device, conversation: Conversation) -> E
         return messages.TaskFailed(
             task.key, error.problem, error.remedy, of_device, error.exit_code, inaccurate
         )
-    return _done(task, result)
+    database = Path(task.database)
+    text, record = summary(result, database, full=task.full), json.dumps(result_as_json(result)).encode()
+    nothing = why_nothing(result, database) if result.finish is None else ""
+    return messages.TaskDone(task.key, result.state.run.id, result.winner_id, text, record, nothing)
 
 
 def _request_of(task: messages.Task) -> Request:
@@ -274,18 +268,6 @@ def _request_of(task: messages.Task) -> Request:
     if KernelIdentity(kernel).text != task.text:
         raise TunerError(f"{task.kernel} has changed since the tuner began", "start another run")
     return Request(kernel, task.problem, task.options, resume=task.going_on is not None)
-
-
-def _done(task: messages.Task, result: Result) -> messages.TaskDone:
-    database = Path(task.database)
-    return messages.TaskDone(
-        task.key,
-        result.state.run.id,
-        result.winner_id,
-        summary(result, database, full=task.full),
-        json.dumps(result_as_json(result)).encode(),
-        why_nothing(result, database) if result.finish is None else "",
-    )
 
 
 def main() -> None:

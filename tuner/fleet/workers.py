@@ -10,9 +10,8 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from tuner.core.errors import TunerError
 from tuner.fleet.cards import Card
-from tuner.fleet.cluster import TWICE, Cluster, Described, WorkerLink
+from tuner.fleet.cluster import Cluster, Described, WorkerLink
 from tuner.fleet.head import Head
 from tuner.fleet.messages import Events, GpuFacts, Link, OpenDevice
 
@@ -52,8 +51,6 @@ class WorkersAsCards:
         self._cards: dict[str, Card] = {}
         self._refused: dict[str, Card] = {}
         """Those that cannot be used, by address; their cards only show that."""
-        self._uuids: dict[str, str] = {}
-        """Addresses by the GPU's uuid."""
         self._looked = 0.0
         self._usable = 0.0
         """When there was last a worker that can be used; else when that was first looked for."""
@@ -99,7 +96,6 @@ class WorkersAsCards:
         for address in self._cards.keys() - workers.keys():
             card = self._cards.pop(address)
             card.left_out = LEFT
-            self._uuids = {uuid: at for uuid, at in self._uuids.items() if at != address}
             self._say(f"{card.name} has left the cluster")
             self._forget(self._refused, head)  # what was in the way of others may have left with it
         self._forget(self._refused.keys() - workers.keys(), head)
@@ -115,27 +111,17 @@ class WorkersAsCards:
             head.cards.remove(self._refused.pop(address))
 
     def _add(self, address: str, name: str, worker: Described | str, head: Head) -> None:
-        if isinstance(worker, Described) and worker.uuid in self._uuids:
-            worker = TWICE.format(uuid=worker.uuid)
-        elif isinstance(worker, Described) and (self._model or worker.model) != worker.model:
-            worker = f"this run is for {self._model}: times of two models are not pooled"
-        if isinstance(worker, str):
-            self._refused[address] = Card(name, _never, left_out=worker)
-            head.cards.append(self._refused[address])
-            self._say(f"{name}: left out: {worker}")
-            return
-        self._model = worker.model
-        label = f"{worker.host} {worker.device}"
-        self._uuids[worker.uuid] = address
-
         def start(events: Events, facts: GpuFacts | None) -> Link:
             opening = structs.replace(self._opening, facts=facts)
-            return WorkerLink(self._cluster, address, label, events, opening)
+            return WorkerLink(self._cluster, address, card.name, events, opening)
 
-        self._cards[address] = Card(label, start, self._overlap)
-        head.cards.append(self._cards[address])
-
-
-def _never(events: Events, facts: GpuFacts | None) -> Link:  # noqa: ARG001 - a card's signature
-    """Stand for a worker that is left out."""
-    raise TunerError("a worker that is left out has no searcher")
+        card = Card(name, start, self._overlap)
+        if isinstance(worker, Described) and (self._model or worker.model) != worker.model:
+            worker = f"this run is for {self._model}: times of two models are not pooled"
+        if isinstance(worker, str):
+            card.left_out, self._refused[address] = worker, card
+            self._say(f"{name}: left out: {worker}")
+        else:
+            self._model, card.name = worker.model, f"{worker.host} {worker.device}"
+            self._cards[address] = card
+        head.cards.append(card)

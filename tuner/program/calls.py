@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -85,7 +86,7 @@ class Interception:
                 own = torch.library.get_kernel(f"aten::{name}", self._key)
             except RuntimeError:  # not on this device, or not in this version
                 continue
-            functions[name] = self._while_active(name, _bound(own, keys))
+            functions[name] = self._while_active(name, partial(own.call_boxed, keys))
         self._library = torch.library.Library("aten", "IMPL")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a function of torch is replaced: it is meant
@@ -115,15 +116,6 @@ class Interception:
 
     def __exit__(self, *_: object) -> None:
         self.remove()
-
-
-def _bound(own: Any, keys: Any) -> Function:
-    call = own.call_boxed
-
-    def function(*args: Any, **kwargs: Any) -> Any:
-        return call(keys, *args, **kwargs)
-
-    return function
 
 
 Watch = Callable[[Any], None]
@@ -162,9 +154,9 @@ def _take() -> None:
         def function(self: Any, *args: Any, **kwargs: Any) -> Any:
             if name != "capture_begin":  # what is called is known, even if it fails
                 _tell(name, self)
-                return own(self, *args, **kwargs)
             result = own(self, *args, **kwargs)
-            _tell(name, self)
+            if name == "capture_begin":
+                _tell(name, self)
             return result
 
         return function
@@ -196,13 +188,6 @@ class Calls:
         self.unknown_replays = 0
         self.time_ns: dict[tuple[CallKind, CallMode], float] = {}
 
-    def times(self, number: int) -> Calls:
-        """Return the calls of a program that does the same so many times."""
-        result = Calls(self.device)
-        result.counts = Counter({key: count * number for key, count in self.counts.items()})
-        result.unknown_replays, result.time_ns = self.unknown_replays * number, dict(self.time_ns)
-        return result
-
     def heaviest(self) -> list[tuple[CallKind, CallMode]]:
         """Return the kinds and modes, those with the most operations first."""
         return sorted(self.counts, key=lambda key: (-self.counts[key] * key[0].flop, key[0].problem, key[1]))
@@ -230,66 +215,45 @@ class Calls:
             UsageError: there are none.
             OSError: the file cannot be written.
         """
-        rows = self._problem_rows(kernel)
+        rows: dict[str, dict[str, Any]] = {}
+        spent_ns = defaultdict[str, float](float)
+        problems = [key for key in self.heaviest() if key[0].kernel == kernel and not key[0].obstacle]
+        for kind, mode in problems:
+            name, count = replace(kind, apart=()).problem, self.counts[kind, mode]
+            row: dict[str, Any] = {**dict(kind.sizes), **dict(kind.options), "dtype": kind.dtype, "calls": 0}
+            rows.setdefault(name, row)["calls"] += count
+            spent_ns[name] += count * self.time_ns.get((kind, mode), 0.0)
         if not rows:
             others = sorted({kind.kernel for kind, _ in self.counts if kind.kernel and not kind.obstacle})
-            has = (
-                f"there are problems of: {', '.join(others)}"
-                if others
-                else "run the program within the record"
-            )
-            raise UsageError(f"no call that was recorded is a problem of {kernel}", has)
-        write_csv(Path(path), list(rows[0]), rows)
-
-    def _problem_rows(self, kernel: str) -> list[dict[str, Any]]:
-        rows: dict[str, dict[str, Any]] = {}
-        spent: dict[str, float] = {}
-        timed: dict[str, bool] = {}
-        for kind, mode in self.heaviest():
-            if kind.kernel != kernel or kind.obstacle:
-                continue
-            name, count = replace(kind, apart=()).problem, self.counts[kind, mode]
-            row = rows.setdefault(
-                name, {**dict(kind.sizes), **dict(kind.options), "dtype": kind.dtype, "calls": 0}
-            )
-            row["calls"] += count
-            time_ns = self.time_ns.get((kind, mode))
-            timed[name] = timed.get(name, True) and time_ns is not None
-            spent[name] = spent.get(name, 0.0) + count * (time_ns or 0.0)
-        if not all(timed.values()):
-            return list(rows.values())
-        for name, row in rows.items():
-            row["time_us"] = f"{spent[name] / row['calls'] / 1000:.3f}"
-        return [rows[name] for name in sorted(rows, key=lambda name: -spent[name])]
+            remedy = f"there are problems of: {', '.join(others)}" if others else "run it within the record"
+            raise UsageError(f"no call that was recorded is a problem of {kernel}", remedy)
+        names = list(rows)
+        if all(key in self.time_ns for key in problems):
+            names.sort(key=lambda name: -spent_ns[name])
+            for name, row in rows.items():
+                row["time_us"] = f"{spent_ns[name] / row['calls'] / 1000:.3f}"
+        write_csv(Path(path), list(rows[names[0]]), [rows[name] for name in names])
 
     def __str__(self) -> str:
-        if not self.counts:
-            return "no calls that a kernel could serve" + self._unknown()
-        total = self.flop or 1.0
-        rows = [
-            (
-                str(self.counts[key]),
-                str(key[1]),
-                f"{100 * self.counts[key] * key[0].flop / total:.1f} %",
-                f"{self.time_ns[key] / 1000:.2f}" if key in self.time_ns else "",
-                key[0].call,
-                key[0].problem,
-                key[0].obstacle and f"no kernel: {key[0].obstacle}",
-            )
-            for key in self.heaviest()
-        ]
-        head = ("calls", "mode", "share", "torch us", "call", "problem", "")
-        calls = sum(self.counts.values())
-        first = f"{calls} calls of {len(rows)} kinds, {total / 1e12:.3g} TFLOP; share: of the operations"
-        return f"{first}\n{as_table(head, rows)}{self._unknown()}"
-
-    def _unknown(self) -> str:
-        if not self.unknown_replays:
-            return ""
-        return (
+        unknown = (
             f"\nnot counted: {self.unknown_replays} replays of graphs that were captured "
             "when nothing was recorded; capture them within tuner.record()"
         )
+        unknown = unknown if self.unknown_replays else ""
+        if not self.counts:
+            return f"no calls that a kernel could serve{unknown}"
+        total = self.flop or 1.0
+        rows = []
+        for kind, mode in self.heaviest():
+            count, time_ns = self.counts[kind, mode], self.time_ns.get((kind, mode))
+            share = f"{100 * count * kind.flop / total:.1f} %"
+            time_us = "" if time_ns is None else f"{time_ns / 1000:.2f}"
+            obstacle = kind.obstacle and f"no kernel: {kind.obstacle}"
+            rows.append((str(count), str(mode), share, time_us, kind.call, kind.problem, obstacle))
+        head = ("calls", "mode", "share", "torch us", "call", "problem", "")
+        calls = sum(self.counts.values())
+        first = f"{calls} calls of {len(rows)} kinds, {total / 1e12:.3g} TFLOP; share: of the operations"
+        return f"{first}\n{as_table(head, rows)}{unknown}"
 
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import torch
@@ -15,14 +15,12 @@ import torch
 from tuner.core.errors import UsageError
 from tuner.core.files import whole_file
 from tuner.core.reading import read_at_most
-from tuner.program.calls import as_table
+from tuner.program.calls import Calls, as_table
 from tuner.program.kinds import PRODUCT_KERNELS, CallKind, CallMode
 
 if TYPE_CHECKING:
     from tuner.program.replace import Replacement
 
-PROBLEM = 2
-"""Where a decision's key has the problem."""
 FORMAT, VERSION = "kernel-tune decisions", 1
 WRITABLE = "name a file in a folder that exists and can be written"
 MOST_BYTES = 64 << 20
@@ -73,16 +71,16 @@ class Decisions:
     def __init__(self, path: str | Path | None) -> None:
         self._path = None if path is None else Path(path)
         self._of: dict[tuple[str, ...], Decision] = {}
-        if self._path is not None and self._path.exists():
+        if self._path is None:
+            return
+        if self._path.exists():
             self._of = {decision.key: decision for decision in _read(self._path)}
-        if self._path is not None and not (
-            self._path.parent.is_dir() and os.access(self._path.parent, os.W_OK)
-        ):
+        if not os.access(self._path.parent, os.W_OK):
             raise UsageError(f"{self._path} cannot be written", WRITABLE)
 
     def has(self, problem: str) -> bool:
         """Return whether anything was decided for a problem, on any GPU."""
-        return any(key[PROBLEM] == problem for key in self._of)
+        return any(decision.problem == problem for decision in self._of.values())
 
     def find(self, *key: str) -> Decision | None:
         """Return the decision for a GPU, a version of torch, a problem, a mode and a configuration."""
@@ -99,11 +97,8 @@ class Decisions:
             return
         if self._path.exists():  # another process may have added to it
             self._of = {other.key: other for other in _read(self._path)} | self._of
-        data = {
-            "format": FORMAT,
-            "version": VERSION,
-            "decisions": [asdict(self._of[key]) for key in sorted(self._of)],
-        }
+        decisions = [asdict(self._of[key]) for key in sorted(self._of)]
+        data = {"format": FORMAT, "version": VERSION, "decisions": decisions}
         try:
             with whole_file(self._path, replace=True) as partial:
                 partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n", encoding="utf-8")
@@ -112,20 +107,19 @@ class Decisions:
 
 
 class _Kept(msgspec.Struct):
-    format: str
-    version: int
-    decisions: msgspec.Raw = msgspec.Raw()
+    format: Literal["kernel-tune decisions"]
+    version: Literal[1]
+    decisions: list[Decision]
 
 
 def _read(path: Path) -> list[Decision]:
-    remedy = "name another file, or remove it: what it holds is measured again"
     try:
-        kept = msgspec.json.decode(read_at_most(path, MOST_BYTES), type=_Kept)
-        if (kept.format, kept.version) != (FORMAT, VERSION):
-            raise UsageError(f"{path} does not hold decisions of version {VERSION}", remedy)
-        return msgspec.json.decode(kept.decisions, type=list[Decision])
+        return msgspec.json.decode(read_at_most(path, MOST_BYTES), type=_Kept).decisions
     except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}", remedy) from None
+        remedy = "name another file, or remove it: what it holds is measured again"
+        raise UsageError(
+            f"{path} cannot be read as decisions of version {VERSION}: {error}", remedy
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -145,42 +139,27 @@ class Answer:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary."""
-        return {
-            "problem": self.kind.problem,
-            "call": self.kind.call,
-            "mode": str(self.mode),
-            "calls": self.calls,
-            "share": self.share,
-            "outcome": self.outcome,
-            "reason": self.reason,
-            "decision": asdict(self.decision) if self.decision else None,
-        }
+        own = asdict(self)
+        return {"problem": self.kind.problem, "call": own.pop("kind")["call"], **own}
 
 
 def answers(replacement: Replacement) -> list[Answer]:
     """Return what became of each kind of product, the one with the most operations first."""
     recorded = replacement.calls
-    counts = {
-        key: count
-        for key, count in (recorded.counts if recorded else {}).items()
-        if key[0].kernel in (*PRODUCT_KERNELS, "")
-    }
-    listed = {kind for kind, _ in counts}
+    products = Calls(replacement.device)
+    for key, count in (recorded.counts if recorded else {}).items():
+        if key[0].kernel in (*PRODUCT_KERNELS, ""):
+            products.counts[key] = count
+    listed = {kind for kind, _ in products.counts}
     for kind in replacement.seen():
         if kind not in listed:
-            counts[kind, CallMode.EAGER] = 0
-    total = sum(count * kind.flop for (kind, _), count in counts.items()) or 1.0
-    ordered = sorted(counts, key=lambda key: (-counts[key] * key[0].flop, key[0].problem, key[1]))
-    return [
-        Answer(
-            kind,
-            mode,
-            counts[kind, mode],
-            counts[kind, mode] * kind.flop / total,
-            *_outcome(replacement, kind, mode),
-        )
-        for kind, mode in ordered
-    ]
+            products.counts[kind, CallMode.EAGER] = 0
+    total, rows = products.flop or 1.0, []
+    for kind, mode in products.heaviest():
+        count = products.counts[kind, mode]
+        outcome = _outcome(replacement, kind, mode)
+        rows.append(Answer(kind, mode, count, count * kind.flop / total, *outcome))
+    return rows
 
 
 def _outcome(replacement: Replacement, kind: CallKind, mode: CallMode) -> tuple[str, str, Decision | None]:

@@ -59,13 +59,11 @@ class TunedProduct:
         failures = []
         for kernel in PRODUCT_KERNELS:
             try:
-                operation = load(kernel, db=path)
+                load(kernel, db=path)
             except TunerError as error:
                 failures.append(error)
-                continue
-            if kernel == "gemm":
-                self._of[kernel, ()] = operation
-            return
+            else:
+                return
         raise failures[0]
 
     def of(self, kind: CallKind) -> Any:
@@ -74,13 +72,10 @@ class TunedProduct:
         Raises:
             TunerError: none does.
         """
-        given = self._given.get(kind.kernel)
-        if given is not None or self._path is None or self._path.is_dir():
-            if given is None:
-                raise CallError(
-                    f"no operation of {kind.kernel} is given", "name a database that has its winners"
-                )
-            return given
+        if kind.kernel in self._given:
+            return self._given[kind.kernel]
+        if self._given or self._path is None:
+            raise CallError(f"no operation of {kind.kernel} is given", "name a database that has its winners")
         # What arrays do not tell: which expression, and how the matrices of a batch lie.
         told = (*BATCHES, "grouped")
         fixed = tuple((k, v) for k, v in kind.options if kind.kernel in told or k != "layout")

@@ -95,7 +95,7 @@ class Replacement:
         self._decided: dict[tuple[str, CallMode], Decision] = {}
         self._entries: dict[tuple[Any, ...], _Substitution] = {}
         self.gpu = products.gpu_name(self.device)
-        self._interception = Interception(PRODUCTS, self._make, self.device)
+        self._interception = Interception(PRODUCTS, self._maker(self._entries, self._entry), self.device)
         self._eager_pays = True
         """Whether eager calls gain more than those lose that are passed on to torch."""
         self._captures: AbstractContextManager[None] | None = None
@@ -123,14 +123,14 @@ class Replacement:
         decision: Decision | None = None
         try:
             configuration = self.product.configuration(kind)
-            decision = self._decisions.find(
-                self.gpu, torch.__version__, kind.problem, str(mode), configuration
-            )
+            where = (self.gpu, torch.__version__, kind.problem, str(mode), configuration)
+            decision = self._decisions.find(*where)
             if decision is None and measure:
-                around = (nullcontext(), self._forced(kind))
+                forced = self._maker({}, lambda _: _Substitution(kind, True, True))
+                around = (nullcontext(), Interception(PRODUCTS, forced, self.device))
                 decision = products.measured(self.product, kind, mode, configuration, around)
                 self._decisions.add(decision)
-            elif decision is not None and decision.replaced and not self._capturing():
+            elif decision is not None and decision.replaced and not _capturing(self.device):
                 self.product.warm(kind)
         except TunerError as error:
             decision = products.refused(self.product, kind, mode, error)
@@ -174,10 +174,6 @@ class Replacement:
                     samples.append(run() - own)
         return max(median(samples), 0.0)
 
-    def _forced(self, kind: CallKind) -> Interception:
-        """Return an interception that replaces all products of a kind, to time what that is like."""
-        return Interception(PRODUCTS, self._maker({}, lambda _: _Substitution(kind, True, True)), self.device)
-
     def decision(self, kind: CallKind, mode: CallMode) -> Decision | None:
         """Return what was decided; None if nothing was."""
         if not kind.is_product:  # a product with a bias is the same problem otherwise
@@ -206,9 +202,9 @@ class Replacement:
             self._captures.__enter__()
 
     def _begins(self, _graph: Any) -> None:
-        self._capturing_now += 1
-        if self._capturing_now == 1:
+        if not self._capturing_now:
             self._interception.install()
+        self._capturing_now += 1
 
     def _ends(self, _graph: Any) -> None:
         self._capturing_now -= 1
@@ -229,12 +225,6 @@ class Replacement:
     def __exit__(self, *_: object) -> None:
         self.remove()
 
-    def _capturing(self) -> bool:
-        return self.device == "cuda" and torch.cuda.is_current_stream_capturing()
-
-    def _make(self, name: str, own: Function) -> Function:
-        return self._maker(self._entries, self._entry)(name, own)
-
     def _maker(
         self, entries: dict[tuple[Any, ...], _Substitution], make_entry: Callable[[CallKind], _Substitution]
     ) -> Callable[[str, Function], Function]:
@@ -247,19 +237,10 @@ class Replacement:
 
             def function(*args: Any, **kwargs: Any) -> Any:
                 a, b = args[first], args[first + 1]
-                key: tuple[Any, ...] = (
-                    name,
-                    a.dtype,
-                    a.shape,
-                    a.stride(),
-                    b.dtype,
-                    b.shape,
-                    b.stride(),
-                    a.device,
-                )
-                if (
-                    first or len(args) > 2
-                ):  # what is added, ends of groups, scales, what else goes by position
+                of_a, of_b = (a.dtype, a.shape, a.stride()), (b.dtype, b.shape, b.stride())
+                key: tuple[Any, ...] = (name, a.device, *of_a, *of_b)
+                # What is added, ends of groups, scales, what else goes by position:
+                if first or len(args) > 2:
                     key = (*key, _key_of(args[:1] if first else args[2:]))
                 if kwargs:
                     key = (*key, *kwargs, _key_of(kwargs.values()))
@@ -347,9 +328,12 @@ replace = Replacement
 
 def _key_of(values: Iterable[Any]) -> tuple[Any, ...]:
     """Return what identifies arguments: of a tensor, how it lies."""
-    return tuple(
-        [
-            (value.dtype, value.shape, value.stride()) if isinstance(value, torch.Tensor) else value
-            for value in values
-        ]
-    )
+    parts = [
+        (value.dtype, value.shape, value.stride()) if isinstance(value, torch.Tensor) else value
+        for value in values
+    ]
+    return tuple(parts)
+
+
+def _capturing(device: str) -> bool:
+    return device == "cuda" and torch.cuda.is_current_stream_capturing()

@@ -119,12 +119,9 @@ def _scales(kind: CallKind, device: str) -> tuple[Any, Any]:
     """Return memory for the scales of both operands, as they lie where they are of blocks or otherwise."""
     m, n, k = (dict(kind.sizes)[name] for name in "mnk")
     blocks = -(-k // 128)
-    shapes = {
-        "tensor": ((1, 1), (1, 1)),
-        "rows": ((1, m), (n, 1)),
-        "blocks": ((blocks, m), (-(-n // 128), blocks)),
-    }
-    of_a, of_b = (torch.empty(shape, device=device) for shape in shapes[dict(kind.options)["scales"]])
+    each = {"tensor": ((1, 1), (1, 1)), "rows": ((1, m), (n, 1))}
+    shapes = each.get(dict(kind.options)["scales"], ((blocks, m), (-(-n // 128), blocks)))
+    of_a, of_b = (torch.empty(shape, device=device) for shape in shapes)
     return of_a.t(), of_b.t()
 
 
@@ -178,11 +175,9 @@ def times_in_turn(
             while time.monotonic() - began < WARM_UP_S:
                 groups[0]()
         samples: list[list[float]] = [[] for _ in groups]
-        turns = random.Random(0)
+        turns, order = random.Random(0), range(len(groups))
         for _ in range(rounds):
-            order = list(range(len(groups)))
-            turns.shuffle(order)
-            for number in order:
+            for number in turns.sample(order, len(order)):
                 # A graph keeps what it was captured with. Entering takes milliseconds, in which the GPU would rest.
                 with contexts[number] if mode is CallMode.EAGER else nullcontext():
                     samples[number].append(groups[number]())
@@ -196,7 +191,7 @@ def _graph(way: Way | None, kind: CallKind, made: Operands) -> Callable[[], floa
     """Return a function that replays a graph of writes and products, and gives the ns of one of them."""
     calls = _calls_of(kind, made)
 
-    def pass_through() -> None:
+    def pass_through(calls: int) -> None:
         for number in range(calls):
             _write(made)
             if way is not None:
@@ -205,13 +200,11 @@ def _graph(way: Way | None, kind: CallKind, made: Operands) -> Callable[[], floa
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):  # what is loaded and allocated on the first call must not be captured
-        _write(made)
-        if way is not None:
-            way(made.a, made.bs[0], *made.added)
+        pass_through(1)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        pass_through()
+        pass_through(calls)
     graph.replay()
     torch.cuda.synchronize()
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -17,15 +17,7 @@ LEGACY_STREAM = 1
 """The legacy default stream, as the driver and DLPack name it; the libraries call it 0."""
 
 _CUDA, _CUDA_MANAGED = 2, 13
-_MEMORIES = {
-    1: "the CPU",
-    3: "the CPU (pinned)",
-    4: "OpenCL",
-    7: "Vulkan",
-    8: "Metal",
-    10: "ROCm",
-    14: "oneAPI",
-}
+_MEMORIES = {1: "the CPU", 3: "the CPU (pinned)", 10: "ROCm"}
 _READ_ONLY, _COPIED = 1, 2
 
 _is_capsule = ctypes.pythonapi.PyCapsule_IsValid

@@ -14,7 +14,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from ..core.errors import CallError, NoGpuError
+from ..core.errors import CallError, DeviceError, NoGpuError
 from .launch_limits import DEVICE_LIMITS
 
 # The bindings' documentation of each says that the process must be terminated and relaunched: illegal address,
@@ -49,6 +49,19 @@ def check(result: tuple[Any, ...]) -> Any:
     if int(error) != 0:
         raise failure(int(error))
     return values[0] if len(values) == 1 else tuple(values)
+
+
+@contextmanager
+def failing_as(problem: str) -> Iterator[None]:
+    """Raise a driver's failure as an error that a caller of winners gets.
+
+    Raises:
+        DeviceError: the block has failed so.
+    """
+    try:
+        yield
+    except DriverFailure as error:
+        raise DeviceError(f"{problem}: {error}") from None
 
 
 def failure(code: int) -> DriverFailure:
@@ -167,11 +180,8 @@ class PrimaryContext:
         except DriverFailure as error:
             raise NoGpuError(f"no CUDA GPU can be used: {error}", NEEDED) from None
         calls = library()
-        self._current, self._push, self._pop = (
-            calls.cuCtxGetCurrent,
-            calls.cuCtxPushCurrent_v2,
-            calls.cuCtxPopCurrent_v2,
-        )
+        self._current, self._push = calls.cuCtxGetCurrent, calls.cuCtxPushCurrent_v2
+        self._pop = calls.cuCtxPopCurrent_v2
 
     def push(self) -> bool:
         """Make the context current in this thread; True if it was not, and :meth:`pop` is due.

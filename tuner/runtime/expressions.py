@@ -109,12 +109,6 @@ class Arithmetic:
                 return _comparison(COMPARISONS[name], left, right)
             case [test, then, otherwise] if name == "if":
                 return lambda names: then(names) if test(names) else otherwise(names)
-            case [one]:
-                function = self._functions[name]
-                return lambda names: function(one(names))
-            case [left, right]:
-                function = self._functions[name]
-                return lambda names: function(left(names), right(names))
         function = self._functions[name]
         return lambda names: function(*[operand(names) for operand in operands])
 

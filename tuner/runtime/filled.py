@@ -76,12 +76,8 @@ class Filled:
         if self._variables:
             self._order.wait(stream)
         for variable, name, size_bytes in self._variables:
-            error = self._copy(
-                ctypes.c_ulonglong(variable),
-                ctypes.c_ulonglong(addresses[name]),
-                ctypes.c_size_t(size_bytes),
-                ctypes.c_void_p(stream),
-            )
+            to, source = ctypes.c_ulonglong(variable), ctypes.c_ulonglong(addresses[name])
+            error = self._copy(to, source, ctypes.c_size_t(size_bytes), ctypes.c_void_p(stream))
             if error:
                 raise failure(error)
 

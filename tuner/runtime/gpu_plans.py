@@ -20,7 +20,16 @@ from cuda.bindings import driver as cu
 from ..core.errors import BundleError, DeviceError
 from .cluster_order import ClusterOrders, Observed, Probe
 from .dispatch import Dispatched, dispatch
-from .driver import DriverFailure, PrimaryContext, capture_id, check, failure, library, primary_context
+from .driver import (
+    DriverFailure,
+    PrimaryContext,
+    capture_id,
+    check,
+    failing_as,
+    failure,
+    library,
+    primary_context,
+)
 from .dtypes import ITEMSIZE
 from .entries import Manifest
 from .filled import Filled, FillingOrder
@@ -84,9 +93,7 @@ class GpuPlans:
         limits, name = self.context.limits, self.context.name
         return dispatch(self._manifest, computation, sizes, limits, name, policy, apart=apart)
 
-    def ready(
-        self, computation: int, sizes: Mapping[str, int], *, apart: bool = False
-    ) -> PreparedPlan | None:
+    def ready(self, computation: int, sizes: Mapping[str, int], *, apart: bool) -> PreparedPlan | None:
         """Return the plan of a problem if it is prepared."""
         return self._plans.get((computation, *sizes.values(), apart))
 
@@ -108,13 +115,9 @@ class GpuPlans:
             plan = self.ready(computation, sizes, apart=apart)
             if plan is None:
                 concrete = self.choose(computation, sizes, policy, apart=apart).concrete
-                try:
-                    with self.context.preparing():
-                        plan = PreparedPlan(concrete, self._kernels(concrete), self._filled(concrete))
-                except DriverFailure as failure:
-                    raise DeviceError(
-                        f"{self._manifest.configurations[concrete.configuration]} cannot be prepared: {failure}"
-                    ) from None
+                configuration = self._manifest.configurations[concrete.configuration]
+                with failing_as(f"{configuration} cannot be prepared"), self.context.preparing():
+                    plan = PreparedPlan(concrete, self._loaded(concrete), self.workspaces)
                 while len(self._plans) >= MOST_PLANS:
                     del self._plans[next(iter(self._plans))]
                 self._plans[computation, *sizes.values(), apart] = plan
@@ -131,29 +134,21 @@ class GpuPlans:
         """
         try:
             with self.lock, self.context.current():
-                plan.reserve(stream, self.workspaces)
+                plan.reserve(stream)
         except DriverFailure as failure:
             if not stream:
                 return
             raise DeviceError(f"no memory for {self._manifest.kernel} can be reserved: {failure}") from None
 
-    def _kernels(self, concrete: ConcretePlan) -> list[Kernel]:
-        return [
-            Kernel(
-                self._module(entry.cubin, launch.carveout),
-                entry.entry,
-                launch,
-                cluster_order=self._cluster_orders().of if launch.needs_cluster_order else in_order,
-            )
-            for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True)
-        ]
-
-    def _filled(self, concrete: ConcretePlan) -> Sequence[Filled]:
-        """Return what each launch fills before it."""
-        pairs = zip(concrete.entries, concrete.plan.launches, strict=True)
-        return [
-            Filled(self._module(entry.cubin, launch.carveout), launch, self._order) for entry, launch in pairs
-        ]
+    def _loaded(self, concrete: ConcretePlan) -> list[tuple[Kernel, Filled]]:
+        """Return the kernel of each launch, and what it fills before it."""
+        loaded = []
+        for entry, launch in zip(concrete.entries, concrete.plan.launches, strict=True):
+            module = self._module(entry.cubin, launch.carveout)
+            order = self._cluster_orders().of if launch.needs_cluster_order else in_order
+            kernel = Kernel(module, entry.entry, launch, cluster_order=order)
+            loaded.append((kernel, Filled(module, launch, self._order)))
+        return loaded
 
     def _module(self, name: str, carveout: int | None = None) -> Any:
         """Return a loaded cubin. A carveout belongs to a loaded function: launches that differ in it have one each."""
@@ -199,22 +194,24 @@ class PreparedPlan:
 
     Args:
         concrete: what is launched.
-        kernels: one for each of its launches.
-        filled: what each launch fills before it.
+        loaded: the kernel of each of its launches, and what that fills before it.
+        workspaces: of the GPU.
 
     Attributes:
         alignments: bytes of which each tensor's address must be a multiple, by name.
         apart: tensors whose rows may lie apart: those of tensor maps alone, and those passed with their stride.
     """
 
-    def __init__(self, concrete: ConcretePlan, kernels: Sequence[Kernel], filled: Sequence[Filled]) -> None:
+    def __init__(
+        self, concrete: ConcretePlan, loaded: Sequence[tuple[Kernel, Filled]], workspaces: Workspaces
+    ) -> None:
         launches = concrete.plan.launches
-        self._kernels = list(zip(kernels, filled, strict=True))
+        self._kernels, self._workspaces = loaded, workspaces
         self._workspace = concrete.workspace if concrete.plan.scratch else None
         self._zeroed = [(item.name, item.size_bytes) for item in concrete.plan.scratch if item.zeroed]
         self._memset = library().cuMemsetD8Async
         self._scalars = [
-            (name, kernels[launch], position, list(leaves(launches[launch].arguments))[position].value)
+            (name, loaded[launch][0], position, list(leaves(launches[launch].arguments))[position].value)
             for name, positions in concrete.scalar_positions.items()
             for launch, position in positions
         ]
@@ -223,32 +220,25 @@ class PreparedPlan:
         kinds = {(leaf.name, leaf.kind) for launch in launches for leaf in leaves(launch.arguments)}
         strided = {name for name, kind in kinds if kind == "stride"}
         plain = {name for name, kind in kinds if kind == "buffer"}
-        self.apart = (
-            mapped - plain - {name for launch in launches for _, name, _ in launch.constants} | strided
-        )
+        filling = {name for launch in launches for _, name, _ in launch.constants}
+        self.apart = mapped - plain - filling | strided
+        of_map = dict.fromkeys(mapped | strided, MAP_ALIGNMENT)
         self.alignments = {
-            tensor.name: max(
-                common, ITEMSIZE[tensor.dtype], MAP_ALIGNMENT * (tensor.name in mapped | strided)
-            )
+            tensor.name: max(common, ITEMSIZE[tensor.dtype], of_map.get(tensor.name, 1))
             for tensor in concrete.tensors
         }
 
-    def reserve(self, stream: int, workspaces: Workspaces) -> None:
+    def reserve(self, stream: int) -> None:
         """Allocate its workspace for a stream, unless that is done; the context is current.
 
         Raises:
             DriverFailure: there is no memory for it, or no such stream.
         """
         if self._workspace is not None:
-            workspaces.addresses(self._workspace, stream)
+            self._workspaces.addresses(self._workspace, stream)
 
     def run(
-        self,
-        addresses: dict[str, int],
-        scalars: Mapping[str, float],
-        stream: int,
-        workspaces: Workspaces,
-        strides: Mapping[str, int],
+        self, addresses: dict[str, int], scalars: Mapping[str, float], stream: int, strides: Mapping[str, int]
     ) -> None:
         """Launch it in a stream; the context is current.
 
@@ -256,21 +246,16 @@ class PreparedPlan:
             addresses: of the tensors by name; those of the scratch memory are added.
             scalars: instead of the plan's own values, by name.
             stream: a handle.
-            workspaces: of the GPU.
             strides: elements from row to row of tensors whose rows lie apart, by name.
 
         Raises:
             DriverFailure: the driver refuses, or there is no memory for the workspace.
         """
         if self._workspace is not None:
-            addresses.update(workspaces.addresses(self._workspace, stream))
+            addresses.update(self._workspaces.addresses(self._workspace, stream))
             for name, size_bytes in self._zeroed:
-                error = self._memset(
-                    ctypes.c_ulonglong(addresses[name]),
-                    0,
-                    ctypes.c_size_t(size_bytes),
-                    ctypes.c_void_p(stream),
-                )
+                memory, size = ctypes.c_ulonglong(addresses[name]), ctypes.c_size_t(size_bytes)
+                error = self._memset(memory, 0, size, ctypes.c_void_p(stream))
                 if error:
                     raise failure(error)
         for name, kernel, position, own in self._scalars:

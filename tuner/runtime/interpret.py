@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..core.errors import CallError, TunerError
-from .entries import Computation, ConfigurationEntry, LaunchEntry, Manifest
+from .entries import Computation, LaunchEntry, Manifest
 from .expressions import MAX_INTEGER, NoValueError, round_up
 from .launch_limits import ALIGNMENT, DEVICE_LIMITS, MAX_SIZE, UnlaunchableError, fits, rounded
 from .launches import Buffer, Plan
@@ -77,39 +77,26 @@ def interpret(
     for reason, condition in entry.requires:
         if not condition.holds(names):
             raise InvalidForProblemError(reason)
+    computation = manifest.computations[entry.computation]
+    maker = PlanMaker(names, computation.tensors, computation.scalars, entry.scratch)
+    entries = (apart and entry.slices) or entry.launches
     try:
-        return _concrete(configuration, entry, manifest.computations[entry.computation], names, apart=apart)
+        for buffer in (*maker.scratch, *maker.tensors):
+            if buffer.size_bytes > MAX_BYTES:
+                raise UnlaunchableError(f"{buffer.name} of {buffer.size_bytes} bytes", "use smaller sizes")
+        steps = [(entries[index], at) for index, at in maker.steps(entries)]
+        positions: dict[str, tuple[tuple[int, int], ...]] = {}
+        for number, (launch, at) in enumerate(steps):
+            parts = (part for argument in at.passed(launch) for part in argument.leaves)
+            for position, argument in enumerate(parts):
+                if argument.kind == "scalar":
+                    positions[argument.name] = (*positions.get(argument.name, ()), (number, position))
+        workspace, plan = _workspace(maker.scratch), maker.plan(entries)
     except NoValueError as error:
         raise InvalidForProblemError(f"a number of its launches has no value: {error}") from None
-    except CallError:
-        raise
     except TunerError as error:
         raise InvalidForProblemError(error.problem, error.remedy) from None
-
-
-def _concrete(
-    configuration: int,
-    entry: ConfigurationEntry,
-    computation: Computation,
-    names: Mapping[str, int],
-    *,
-    apart: bool,
-) -> ConcretePlan:
-    maker = PlanMaker(names, computation.tensors, computation.scalars, entry.scratch)
-    for buffer in (*maker.scratch, *maker.tensors):
-        if buffer.size_bytes > MAX_BYTES:
-            raise UnlaunchableError(f"{buffer.name} of {buffer.size_bytes} bytes", "use smaller sizes")
-    entries = (apart and entry.slices) or entry.launches
-    steps = [(entries[index], at) for index, at in maker.steps(entries)]
-    positions: dict[str, tuple[tuple[int, int], ...]] = {}
-    for number, (launch, at) in enumerate(steps):
-        parts = (part for argument in at.passed(launch) for part in argument.leaves)
-        for position, argument in enumerate(parts):
-            if argument.kind == "scalar":
-                positions[argument.name] = (*positions.get(argument.name, ()), (number, position))
-    workspace = _workspace(maker.scratch)
     launches = tuple(launch for launch, _ in steps)
-    plan = maker.plan(entries)
     return ConcretePlan(configuration, plan, launches, maker.tensors, positions, workspace)
 
 
@@ -127,13 +114,13 @@ def _workspace(scratch: Iterable[Buffer]) -> Workspace:
     return Workspace(offsets, zeroed_once, end)
 
 
-def check_sizes(manifest: Manifest, sizes: Mapping[str, int]) -> None:
-    """Raise an error unless all sizes are given, and no others.
+def check_sizes(manifest: Manifest, sizes: Mapping[str, int], *, every: bool = True) -> None:
+    """Raise an error for other sizes than the manifest's, and unless ``every`` one is given.
 
     Raises:
         CallError: a name is wrong, or a size is not from 1 to 2**62.
     """
-    if sizes.keys() != set(manifest.sizes):
+    if not sizes.keys() <= set(manifest.sizes) or (every and len(sizes) < len(manifest.sizes)):
         raise CallError(
             f"sizes {', '.join(sizes) or 'none'}", f"{manifest.kernel} takes {', '.join(manifest.sizes)}"
         )

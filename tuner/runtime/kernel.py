@@ -133,26 +133,16 @@ class Kernel:
             check(cu.cuFuncSetAttribute(self.function, allowed, 1))
 
     def _prepare_launch(self) -> None:
-        chosen = attributes(self.settings, node=False)
+        launch, chosen = self.settings, attributes(self.settings, node=False)
         self._attributes = (LaunchAttribute * max(1, len(chosen)))()
         for attribute, (number, words) in zip(self._attributes, chosen.items(), strict=False):
             attribute.id = int(number)
             attribute.value[: len(words)] = words
-        self._config = LaunchConfig(
-            self.settings.grid,
-            self.settings.block,
-            self.settings.shared_bytes,
-            None,
-            self._attributes,
-            len(chosen),
-        )
+        grid, block, shared = launch.grid, launch.block, launch.shared_bytes
+        self._config = LaunchConfig(grid, block, shared, None, self._attributes, len(chosen))
         self._call = library().cuLaunchKernelEx
-        self._call_arguments = (
-            ctypes.c_void_p(ctypes.addressof(self._config)),
-            ctypes.c_void_p(int(self.function)),
-            ctypes.c_void_p(self.arguments),
-            None,
-        )
+        pointers = ctypes.addressof(self._config), int(self.function), self.arguments
+        self._call_arguments = (*map(ctypes.c_void_p, pointers), None)
 
     def bind(self, addresses: Mapping[str, int], strides: Mapping[str, int] = _NO_STRIDES) -> None:
         """Take these addresses of buffers; a tensor map is encoded again only if its matrix has moved.
@@ -200,18 +190,8 @@ _DTYPES = {
     "float32": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
     "float8_e4m3fn": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_UINT8,
 }
-_SWIZZLES = {
-    0: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_NONE,
-    32: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_32B,
-    64: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_64B,
-    128: cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-}
-_PROMOTIONS = {
-    0: cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
-    64: cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
-    128: cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-    256: cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-}
+_SWIZZLES, _PROMOTIONS = (0, 32, 64, 128), (0, 64, 128, 256)
+"""Bytes of each, in the order of the driver's numbers."""
 
 
 class EncodedMap:
@@ -240,8 +220,8 @@ class EncodedMap:
             (ctypes.c_uint32 * 2)(tensor_map.box_columns, tensor_map.box_rows),
             (ctypes.c_uint32 * 2)(1, 1),
             int(cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
-            int(_SWIZZLES[tensor_map.swizzle]),
-            int(_PROMOTIONS[tensor_map.promotion]),
+            _SWIZZLES.index(tensor_map.swizzle),
+            _PROMOTIONS.index(tensor_map.promotion),
             int(cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         )
 

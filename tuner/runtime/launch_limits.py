@@ -97,24 +97,18 @@ def check_launch(launch: Launch, limits: Mapping[str, int]) -> None:
     Raises:
         UnlaunchableError: too many threads, bytes of shared memory or clusters, or the GPU is too old.
     """
-    if launch.threads > limits["max_threads_per_block"]:
-        raise UnlaunchableError(
-            f"a block of {launch.threads} threads",
-            f"this GPU allows {limits['max_threads_per_block']}",
-            "block",
-        )
-    if launch.shared_bytes > limits["shared_bytes_optin"]:
-        raise UnlaunchableError(
-            f"{launch.shared_bytes} bytes of shared memory",
-            f"this GPU allows {limits['shared_bytes_optin']}",
-            "shared_bytes",
-        )
+    threads, most = launch.threads, limits["max_threads_per_block"]
+    if threads > most:
+        raise UnlaunchableError(f"a block of {threads} threads", f"this GPU allows {most}", "block")
+    shared, most = launch.shared_bytes, limits["shared_bytes_optin"]
+    if shared > most:
+        problem = f"{shared} bytes of shared memory"
+        raise UnlaunchableError(problem, f"this GPU allows {most}", "shared_bytes")
     if launch.carveout is not None and launch.carveout > 100:
         raise UnlaunchableError(f"carveout of {launch.carveout}", "it is a percentage")
     if launch.needs_cluster_order and launch.clusters > MAX_CLUSTERS:
-        raise UnlaunchableError(
-            f"a table of numbers for {launch.clusters} clusters", f"such a table has {MAX_CLUSTERS}"
-        )
+        problem = f"a table of numbers for {launch.clusters} clusters"
+        raise UnlaunchableError(problem, f"such a table has {MAX_CLUSTERS}")
 
 
 def map_argument(

@@ -76,8 +76,6 @@ class _Torch(Library):
         self._empty = torch.empty
         self._dtypes = {name: getattr(torch, name) for name in ITEMSIZE if hasattr(torch, name)}
         self._names = {dtype: name for name, dtype in self._dtypes.items()}
-        # The same number without a stream object around it; torch.compile's own launches ask for it, too.
-        self._raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
     def read(self, array: Any, _stream: int | None) -> tuple[int, Hashable]:
         if array.requires_grad and self._torch.is_grad_enabled():
@@ -108,9 +106,8 @@ class _Torch(Library):
         )
 
     def stream(self, device: int) -> int:
-        if self._raw_stream is not None:
-            return int(self._raw_stream(device))
-        return int(self._torch.cuda.current_stream(device).cuda_stream)
+        # The number without a stream object around it; torch.compile's own launches ask for it, too.
+        return int(self._torch._C._cuda_getCurrentRawStream(device))
 
     def empty(self, like: Any, shape: tuple[int, ...], dtype: str, stream: int | None) -> Any:
         if stream is None or stream == self.stream(like.device.index):

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ..core.errors import BundleError
+from . import entries
 from .dispatch import MAX_RESIDUAL, UNIT
 from .dtypes import ITEMSIZE
-from .entries import (
-    ArgumentEntry,
-    Computation,
-    ConfigurationEntry,
-    DefaultEntry,
-    LaunchEntry,
-    Manifest,
-    MapEntry,
-    MemberEntry,
-    PointEntry,
-    PortfolioEntry,
-    ProbeEntry,
-    RepeatEntry,
-    ScalarEntry,
-    ScratchEntry,
-    TensorEntry,
-    WinnerEntry,
-)
 from .expressions import Expression, check
 from .launch_limits import DEVICE_LIMITS, MAX_SIZE
 from .repeats import MAX_LOOPS
@@ -66,8 +49,8 @@ _cc = whole(10, 9999)
 _index = whole(0, 2**31)
 _dtype = matching("|".join(ITEMSIZE), f"one of {', '.join(ITEMSIZE)}")
 _role = matching("|".join(ROLES), f"one of {', '.join(ROLES)}")
-_probe = record_of(ProbeEntry, cubin=_sha, entry=_entry)
-_default = record_of(DefaultEntry, computation=_index, cc=_cc, configuration=_index)
+_probe = record_of(entries.ProbeEntry, cubin=_sha, entry=_entry)
+_default = record_of(entries.DefaultEntry, computation=_index, cc=_cc, configuration=_index)
 
 
 def _condition(reason: str, holds: Expression) -> tuple[str, Expression]:
@@ -83,12 +66,23 @@ def _transposed(value: Any, where: str) -> Expression | None:
     return Expression(True) if flag(value, where) else None
 
 
+def _by_name(kind: str) -> Read[entries.ArgumentEntry]:
+    return record_of(lambda **given: entries.ArgumentEntry(given[kind], kind=kind), {}, **{kind: _name})
+
+
+def _mapped(
+    map: Sequence[str], box: tuple[Expression, ...], swizzle: Expression, l2_promotion: Expression
+) -> entries.ArgumentEntry:
+    cut = entries.MapEntry(box, swizzle, l2_promotion, tuple(map[1:]))
+    return entries.ArgumentEntry(map[0], map=cut)
+
+
 def file_digest(data: bytes) -> str:
     """Return the name, without its ending, that a file of a bundle has: 32 hexadecimal digits of its SHA-256."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-def read_manifest(data: bytes) -> Manifest:
+def read_manifest(data: bytes) -> entries.Manifest:
     """Return what the bytes of ``manifest.json`` say.
 
     Raises:
@@ -107,7 +101,7 @@ def read_manifest(data: bytes) -> Manifest:
     for name in set(sizes) & set(DEVICE_LIMITS):
         refuse("sizes", f"{name} is a limit of the GPU")
     reader = _Reader(sizes)
-    manifest = Manifest(
+    manifest = entries.Manifest(
         tool=top.take("tool", text),
         kernel=top.take("kernel", text),
         summary=top.take("summary", text),
@@ -140,45 +134,62 @@ class _Reader:
         self._names = frozenset((*sizes, *DEVICE_LIMITS))
         self._read_launch = self._launch_reader()
         expression, shape = self._expression, list_of(self._expression, 0, MAX_DIMENSIONS)
+        plain_map = {"swizzle": Expression(0), "l2_promotion": Expression(0)}
+        self._arguments: dict[str, Read[entries.ArgumentEntry]] = {
+            **{kind: _by_name(kind) for kind in ("tensor", "scratch", "scalar", "stride")},
+            "value": record_of(entries.ArgumentEntry, value=expression, dtype=_dtype),
+            "cluster_order": record_of(entries.ArgumentEntry, cluster_order=expression),
+            "one_of": record_of(entries.ArgumentEntry, one_of=list_of(_name, 1), index=expression),
+            "fields": record_of(
+                entries.ArgumentEntry, {"alignment": 1}, fields=list_of(self._field, 1), alignment=whole(1, 256)
+            ),
+            "map": record_of(
+                _mapped, plain_map, map=list_of(_name, 1), box=list_of(expression, 2, 2), swizzle=expression,
+                l2_promotion=expression,
+            ),
+        }  # fmt: skip
+        """By the key that tells one from another."""
         tensor = record_of(
-            TensorEntry, {"transposed": None, "when": None},
+            entries.TensorEntry, {"transposed": None, "when": None},
             name=_name, role=_role, dtype=_dtype, shape=shape, transposed=_transposed, when=expression,
         )  # fmt: skip
-        scalar = record_of(ScalarEntry, name=_name, dtype=_dtype, value=expression)
+        scalar = record_of(entries.ScalarEntry, name=_name, dtype=_dtype, value=expression)
         self._computation = record_of(
-            Computation, {"options": {}, "scalars": ()},
+            entries.Computation, {"options": {}, "scalars": ()},
             dtypes=mapping_of(_name, _dtype), options=mapping_of(_name, plain), tensors=list_of(tensor),
             scalars=list_of(scalar),
         )  # fmt: skip
         scratch = record_of(
-            ScratchEntry, {"zeroed": False, "zeroed_once": False, "when": None},
+            entries.ScratchEntry, {"zeroed": False, "zeroed_once": False, "when": None},
             name=_name, dtype=_dtype, shape=shape, zeroed=flag, zeroed_once=flag, when=expression,
         )  # fmt: skip
         self.configuration = record_of(
-            ConfigurationEntry, {"parameters": {}, "requires": (), "scratch": (), "slices": ()},
+            entries.ConfigurationEntry, {"parameters": {}, "requires": (), "scratch": (), "slices": ()},
             computation=_index, cc=_cc, variant=text, parameters=mapping_of(_name, plain),
             requires=list_of(record_of(_condition, reason=text, holds=expression)), scratch=list_of(scratch),
             launches=list_of(self._launch, 1), slices=list_of(self._launch),
         )  # fmt: skip
         self.winner = record_of(
-            WinnerEntry, {"mode": ""},
+            entries.WinnerEntry, {"mode": ""},
             computation=_index, gpu=text, sizes=self._all_sizes, configuration=_index, time_ns=positive, mode=text,
         )  # fmt: skip
         residuals = list_of(optional(whole(-MAX_RESIDUAL, MAX_RESIDUAL)), 1, MAX_MEMBERS)
-        member = record_of(MemberEntry, {"cost": MemberEntry.cost}, configuration=_index, cost=expression)
-        point = record_of(PointEntry, sizes=self._all_sizes, residuals=residuals)
+        member = record_of(
+            entries.MemberEntry, {"cost": entries.MemberEntry.cost}, configuration=_index, cost=expression
+        )
+        point = record_of(entries.PointEntry, sizes=self._all_sizes, residuals=residuals)
         self.portfolio = record_of(
-            PortfolioEntry, computation=_index, gpu=text, bound=positive, neighbours=whole(1, MAX_MEMBERS),
+            entries.PortfolioEntry, computation=_index, gpu=text, bound=positive, neighbours=whole(1, MAX_MEMBERS),
             reach=whole(UNIT // 16, 64 * UNIT), cost_weight=whole(0, UNIT), members=list_of(member, 1, MAX_MEMBERS),
             points=list_of(point, 1, MAX_POINTS),
         )  # fmt: skip
 
-    def _launch_reader(self) -> Read[LaunchEntry]:
+    def _launch_reader(self) -> Read[entries.LaunchEntry]:
         expression, sides = self._expression, list_of(self._expression, 1, 3)
         flags = {"cooperative": False, "programmatic": False}
         absent = dict.fromkeys(("when", "carveout", "alignment", "resident"))
         return record_of(
-            LaunchEntry,
+            entries.LaunchEntry,
             {**absent, **flags, "shared_bytes": Expression(0), "cluster": (), "repeat": (), "constants": ()},
             repeat=list_of(self._loop, 0, MAX_LOOPS),  # first, for what follows may name the loops
             cubin=_sha, source=_sha, entry=_entry, when=expression, grid=sides, block=sides,
@@ -187,17 +198,17 @@ class _Reader:
             constants=list_of(_pair),
         )  # fmt: skip
 
-    def _launch(self, value: Any, where: str) -> LaunchEntry:
+    def _launch(self, value: Any, where: str) -> entries.LaunchEntry:
         outside = self._names
         try:
             return self._read_launch(value, where)
         finally:
             self._names = outside
 
-    def _loop(self, value: Any, where: str) -> RepeatEntry:
+    def _loop(self, value: Any, where: str) -> entries.RepeatEntry:
         """Read a loop; what follows of its launch may use its name."""
         table = JsonObject(value, where)
-        loop = RepeatEntry(table.take("name", _name), table.take("count", self._expression))
+        loop = entries.RepeatEntry(table.take("name", _name), table.take("count", self._expression))
         if loop.name in self._names:
             refuse(where, f"{loop.name} is there twice")
         self._names |= {loop.name}
@@ -209,46 +220,26 @@ class _Reader:
         except ValueError as error:
             refuse(where, str(error))
 
-    def computation(self, value: Any, where: str) -> Computation:
+    def computation(self, value: Any, where: str) -> entries.Computation:
         computation = self._computation(value, where)
         names = [item.name for item in computation.tensors] + [item.name for item in computation.scalars]
         check_different(names, where)
         return computation
 
-    def _argument(self, value: Any, where: str) -> ArgumentEntry:
+    def _argument(self, value: Any, where: str) -> entries.ArgumentEntry:
         table = JsonObject(value, where)
-        for kind in ("tensor", "scratch", "scalar", "stride"):
-            if table.has(kind):
-                return table.done(ArgumentEntry(table.take(kind, _name), kind=kind))
-        if table.has("value"):
-            number = table.take("value", self._expression)
-            return table.done(ArgumentEntry(value=number, dtype=table.take("dtype", _dtype)))
-        if table.has("cluster_order"):
-            return table.done(ArgumentEntry(cluster_order=table.take("cluster_order", self._expression)))
-        if table.has("one_of"):
-            several = table.take("one_of", list_of(_name, 1))
-            return table.done(ArgumentEntry(one_of=several, index=table.take("index", self._expression)))
-        if table.has("fields"):
-            fields = table.take("fields", list_of(self._field, 1))
-            alignment = table.take("alignment", whole(1, 256), 1)
-            if alignment & (alignment - 1):
-                refuse(where, f"alignment {alignment} is no power of two")
-            return table.done(ArgumentEntry(fields=fields, alignment=alignment))
-        if not table.has("map"):
+        kind = next(filter(table.has, self._arguments), None)
+        if kind is None:
             refuse(
                 where,
                 "it must have tensor, scratch, scalar, stride, value, one_of, fields, map or cluster_order",
             )
-        first, *instead = table.take("map", list_of(_name, 1))
-        cut = MapEntry(
-            table.take("box", list_of(self._expression, 2, 2)),
-            table.take("swizzle", self._expression, Expression(0)),
-            table.take("l2_promotion", self._expression, Expression(0)),
-            tuple(instead),
-        )
-        return table.done(ArgumentEntry(first, map=cut))
+        argument = self._arguments[kind](value, where)
+        if argument.alignment & (argument.alignment - 1):
+            refuse(where, f"alignment {argument.alignment} is no power of two")
+        return argument
 
-    def _field(self, value: Any, where: str) -> ArgumentEntry:
+    def _field(self, value: Any, where: str) -> entries.ArgumentEntry:
         field = self._argument(value, where)
         if field.map or field.cluster_order or field.one_of:
             refuse(where, "a field is a number, an address or a struct")
@@ -261,7 +252,7 @@ class _Reader:
         return sizes
 
 
-def _check_configurations(manifest: Manifest) -> None:
+def _check_configurations(manifest: entries.Manifest) -> None:
     """Raise an error for a configuration that refers to what is not there."""
     for number, configuration in enumerate(manifest.configurations):
         where = f"configurations[{number}]"
@@ -289,9 +280,9 @@ def _check_configurations(manifest: Manifest) -> None:
                     refuse(where, f"there is no probe {configuration.cc}")
 
 
-def _check_winners(manifest: Manifest) -> None:
+def _check_winners(manifest: entries.Manifest) -> None:
     """Raise an error for a winner or default whose configuration is not there, or computes something else."""
-    chosen: Iterable[tuple[str, WinnerEntry | DefaultEntry]] = (
+    chosen: Iterable[tuple[str, entries.WinnerEntry | entries.DefaultEntry]] = (
         *((f"winners[{number}]", item) for number, item in enumerate(manifest.winners)),
         *((f"defaults[{number}]", item) for number, item in enumerate(manifest.defaults)),
     )
@@ -299,14 +290,14 @@ def _check_winners(manifest: Manifest) -> None:
         if item.configuration >= len(manifest.configurations):
             refuse(where, f"there is no configuration {item.configuration}")
         configuration = manifest.configurations[item.configuration]
-        other_cc = isinstance(item, DefaultEntry) and item.cc != configuration.cc
+        other_cc = isinstance(item, entries.DefaultEntry) and item.cc != configuration.cc
         if item.computation != configuration.computation or other_cc:
             refuse(
                 where, f"configuration {item.configuration} is for another computation or compute capability"
             )
 
 
-def _check_portfolios(manifest: Manifest) -> None:
+def _check_portfolios(manifest: entries.Manifest) -> None:
     """Raise an error for a portfolio whose members or points do not fit together."""
     for number, portfolio in enumerate(manifest.portfolios):
         where = f"portfolios[{number}]"

@@ -82,19 +82,6 @@ def computations_with(manifest: Manifest, meant: Mapping[str, Any]) -> tuple[int
     return fitting
 
 
-def check_given(manifest: Manifest, sizes: Mapping[str, object]) -> None:
-    """Raise an error for a size that there is not, or that is none.
-
-    Raises:
-        CallError: there is such a one.
-    """
-    for name, size in sizes.items():
-        if name not in manifest.sizes:
-            raise CallError(f"{manifest.kernel} has no size {name!r}", suggestion(name, manifest.sizes))
-        if type(size) is not int or size < 1:
-            raise CallError(f"size {name} is {size!r}", "a size is a whole number from 1 up")
-
-
 def match(
     manifest: Manifest,
     numbers: Sequence[int],
@@ -322,13 +309,9 @@ class PreparedCall:
                 continue
             step = stride * ITEMSIZE[tensor.dtype]
             if tensor.name not in plan.apart or step % MAP_ALIGNMENT or stride > MOST_APART:
-                cannot, remedy = (
-                    ("read", "pass a copy of it") if tensor.role == "input" else ("write", _WHOLE)
-                )
-                raise ApartError(
-                    f"rows of {tensor.name} lie {stride} elements apart, which this configuration cannot {cannot}",
-                    remedy,
-                )
+                how, remedy = ("read", "pass a copy of it") if tensor.role == "input" else ("write", _WHOLE)
+                problem = f"rows of {tensor.name} lie {stride} elements apart, which this configuration cannot {how}"
+                raise ApartError(problem, remedy)
             length = meant.shapes[tensor.name][0 if tensor.transposed else -1] * ITEMSIZE[tensor.dtype]
             self._rows[number] = (step, length)
             self._bytes[number] += (self._bytes[number] // length - 1) * (step - length)
@@ -388,13 +371,8 @@ class PreparedCall:
         with gpu.lock:
             pushed = gpu.context.push()
             try:
-                self._plan.run(
-                    dict(zip(self._names, addresses, strict=True)),
-                    scalars,
-                    stream,
-                    gpu.workspaces,
-                    self.strides,
-                )
+                named = dict(zip(self._names, addresses, strict=True))
+                self._plan.run(named, scalars, stream, self.strides)
             finally:
                 if pushed:
                     gpu.context.pop()

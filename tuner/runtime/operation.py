@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import CallError, DeviceError
 from .arrays import ArrayLayout, one_or_all
 from .dispatch import Match, Policy
-from .driver import DriverFailure, capture_id
+from .driver import DriverFailure, capture_id, failing_as
 from .entries import Manifest
 from .gpu_plans import GpuPlans
 from .interpret import check_sizes, scalar_values
 from .libraries import DLPACK_LIBRARY, Library, library_of, stream_handle
-from .matching import PreparedCall, available, check_given, computations_with, match
+from .matching import PreparedCall, available, computations_with, match
 
 if TYPE_CHECKING:
     from .torch_ops import TorchFunction
@@ -133,7 +133,7 @@ class Operation:
         library = library_of(first)
         handle = None if stream is None else stream_handle(stream)
         if sizes:
-            check_given(self._manifest, sizes)
+            check_sizes(self._manifest, sizes, every=False)
         addresses: list[int] = []
         read: list[Any] = []
         for array in passed:
@@ -153,39 +153,43 @@ class Operation:
         key = (len(arrays), out is None, *read, *(sorted(sizes.items()) if sizes else ()))
         call = self.kept.get(key)
         if call is None:
-            layouts = [self._layout(array, what, library) for array, what in zip(passed, read, strict=True)]
+            layouts = [
+                None
+                if array is None
+                else (library if library_of(array) is library else DLPACK_LIBRARY).layout(array, what)
+                for array, what in zip(passed, read, strict=True)
+            ]
             outs_given = None if out is None else layouts[len(arrays) :]
             call = self.prepare_call(library, layouts[: len(arrays)], outs_given, handle, sizes or {})
             self.keep(key, call)
         if scalars:
-            scalars = scalar_values(self._manifest.computations[call.computation], scalars)
+            scalars = self.scalars(call, scalars)
         if out is None:
             outs = tuple(call.allocated(library, first, handle))
             addresses += [library.read(array, handle)[0] for array in outs]
         call.check(addresses)
         if handle is None:
             handle = library.stream(call.gpu.context.index)
-        self.launch(call, addresses, scalars, handle, wait=library.waits)
+        self.launch(call, addresses, scalars, handle)
+        if library.waits:
+            with failing_as(f"{self.name} failed"):
+                call.gpu.context.wait(handle)
         return one_or_all([*(arrays[number] for number in call.changed), *outs])
 
+    def scalars(self, call: PreparedCall, given: Mapping[str, float]) -> dict[str, float]:
+        """Return numbers for a call as their dtypes hold them; errors as of :func:`scalar_values`."""
+        return scalar_values(self._manifest.computations[call.computation], given)
+
     def launch(
-        self,
-        call: PreparedCall,
-        addresses: Sequence[int],
-        scalars: Mapping[str, float],
-        stream: int,
-        *,
-        wait: bool = False,
+        self, call: PreparedCall, addresses: Sequence[int], scalars: Mapping[str, float], stream: int
     ) -> None:
-        """Launch a prepared call, and perhaps wait for it.
+        """Launch a prepared call.
 
         Raises:
             DeviceError: the driver refuses.
         """
         try:
             call.run(addresses, scalars, stream)
-            if wait:
-                call.gpu.context.wait(stream)
         except DriverFailure as failure:
             raise DeviceError(f"{self.name} cannot be launched: {failure}") from None
 
@@ -195,11 +199,6 @@ class Operation:
             while len(self.kept) >= MOST_CALLS:
                 del self.kept[next(iter(self.kept))]
             self.kept[key] = ready
-
-    def _layout(self, array: Any, read: Any, library: Library) -> ArrayLayout | None:
-        if array is None:
-            return None
-        return (library if library_of(array) is library else DLPACK_LIBRARY).layout(array, read)
 
     def prepare_call(
         self,
@@ -254,11 +253,8 @@ class Operation:
         return there[0].device
 
     def _refuse_capture(self, gpu: GpuPlans, stream: int) -> None:
-        try:
-            with gpu.context.current():
-                captured = capture_id(stream) is not None
-        except DriverFailure as failure:
-            raise DeviceError(f"{self.name} cannot be launched: {failure}") from None
+        with failing_as(f"{self.name} cannot be launched"), gpu.context.current():
+            captured = capture_id(stream) is not None
         if captured:
             raise CallError(
                 f"{self.name} was not prepared for this problem, and the stream is being captured",

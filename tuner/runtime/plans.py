@@ -11,22 +11,10 @@ from functools import cached_property
 from typing import Any
 
 from ..core.errors import KernelError
+from . import launch_limits as limits
 from .dtypes import DTYPES
 from .entries import ArgumentEntry, LaunchEntry, ScalarEntry, ScratchEntry, TensorEntry
 from .expressions import MAX_INTEGER, Expression, round_up
-from .launch_limits import (
-    ALIGNMENT,
-    BLOCK_LIMITS,
-    GRID_LIMITS,
-    NULL_POINTER,
-    UnlaunchableError,
-    check_launch,
-    cluster_of,
-    fits,
-    map_argument,
-    rounded,
-    triple,
-)
 from .launches import OUTPUTS, Argument, Buffer, Launch, Plan
 from .repeats import Names, expanded
 from .structs import size_of, struct_argument
@@ -78,13 +66,12 @@ class PlanMaker:
                 dtype = self._dtypes.get(item.dtype, item.dtype)
                 if item.init.endswith("inf") and DTYPES[dtype].whole:
                     raise KernelError(f"init of {item.name} is no number of {dtype}", "write a whole number")
-                if item.init == "whole" and not DTYPES[dtype].whole:
-                    raise KernelError(
-                        f"init of {item.name}: {dtype} has no whole range", "give one: { uniform = [a, b] }"
-                    )
                 between = self._between(item, dtype, math.prod(shape)) if item.between else None
                 init = item.init
                 if init == "whole":
+                    if not DTYPES[dtype].whole:
+                        what = f"init of {item.name}: {dtype} has no whole range"
+                        raise KernelError(what, "give one: { uniform = [a, b] }")
                     init, between = "uniform", DTYPES[dtype].limits
                 buffer = Buffer(item.name, shape, dtype, item.role, init, transposed)
                 buffers.append(replace(buffer, between=between, file=item.file, function=item.function))
@@ -96,7 +83,10 @@ class PlanMaker:
     def scalars(self) -> dict[str, tuple[str, float]]:
         """Dtype and value of the scalars by name, each value rounded to its dtype."""
         return {
-            item.name: (dtype, rounded(_fits(item.value.evaluate(self._names), dtype, item.name), dtype))
+            item.name: (
+                dtype,
+                limits.rounded(_fits(item.value.evaluate(self._names), dtype, item.name), dtype),
+            )
             for item in self._scalars
             for dtype in [self._dtypes.get(item.dtype, item.dtype)]
         }
@@ -104,18 +94,13 @@ class PlanMaker:
     @cached_property
     def scratch(self) -> tuple[Buffer, ...]:
         """The scratch memory that is allocated."""
-        return tuple(
-            Buffer(
-                item.name,
-                self._extents(item.shape, f"shape of {item.name}"),
-                self._dtypes.get(item.dtype, item.dtype),
-                "scratch",
-                zeroed=item.zeroed,
-                zeroed_once=item.zeroed_once,
-            )
-            for item in self._scratch
-            if self.true(item.when)
-        )
+        buffers = []
+        for item in self._scratch:
+            if self.true(item.when):
+                shape = self._extents(item.shape, f"shape of {item.name}")
+                buffer = Buffer(item.name, shape, self._dtypes.get(item.dtype, item.dtype), "scratch")
+                buffers.append(replace(buffer, zeroed=item.zeroed, zeroed_once=item.zeroed_once))
+        return tuple(buffers)
 
     @cached_property
     def _present(self) -> dict[str, bool]:
@@ -129,10 +114,7 @@ class PlanMaker:
         Errors as of :func:`~.repeats.expanded`.
         """
         _ = self.scratch, self.scalars, self.tensors, self._present  # no pass decides these
-        return [
-            (index, self if names is self._names else self._with(names))
-            for index, names in expanded(entries, self._names, self._problem)
-        ]
+        return [(index, self._with(names)) for index, names in expanded(entries, self._names, self._problem)]
 
     def _with(self, names: Names) -> PlanMaker:
         other = copy(self)
@@ -152,14 +134,14 @@ class PlanMaker:
 
     def launch(self, entry: LaunchEntry, code: int = 0) -> Launch:
         """Return a launch of a code; errors as of :meth:`plan`."""
-        grid = triple(self._extents(entry.grid, "grid"), "grid", GRID_LIMITS)
+        grid = limits.triple(self._extents(entry.grid, "grid"), "grid", limits.GRID_LIMITS)
         cluster = self._extents(entry.cluster, "cluster")
         launch = Launch(
             grid,
-            triple(self._extents(entry.block, "block"), "block", BLOCK_LIMITS),
+            limits.triple(self._extents(entry.block, "block"), "block", limits.BLOCK_LIMITS),
             self._whole(entry.shared_bytes, "shared_bytes"),
             tuple(self._argument(item) for item in self.passed(entry)),
-            cluster_of(cluster, grid, self._names["cc"]),
+            limits.cluster_of(cluster, grid, self._names["cc"]),
             entry.cooperative,
             None if entry.carveout is None else self._whole(entry.carveout, "carveout"),
             1 if entry.alignment is None else self._alignment(entry.alignment),
@@ -168,9 +150,9 @@ class PlanMaker:
             self._constants(entry) if entry.constants else (),
             code,
         )
-        check_launch(launch, self._names)
+        limits.check_launch(launch, self._names)
         if sum(round_up(size_of(one), 16) for one in launch.arguments if one[0] == "struct") > STRUCT_BYTES:
-            raise UnlaunchableError(f"structs of more than {STRUCT_BYTES} bytes", "pass an array")
+            raise limits.UnlaunchableError(f"structs of more than {STRUCT_BYTES} bytes", "pass an array")
         return launch
 
     def _constants(self, entry: LaunchEntry) -> tuple[tuple[str, str, int], ...]:
@@ -199,9 +181,13 @@ class PlanMaker:
         numbers = (
             first == int(first) and second == int(second)
             if whole
-            else math.isfinite(rounded(float(low), dtype))
+            else math.isfinite(limits.rounded(float(low), dtype))
         )
-        if not least <= low <= high <= most or not numbers or not math.isfinite(rounded(float(high), dtype)):
+        if (
+            not least <= low <= high <= most
+            or not numbers
+            or not math.isfinite(limits.rounded(float(high), dtype))
+        ):
             where, form = (
                 item.between[0].where or f"init of {item.name}",
                 "uniform = [least, largest] }, both",
@@ -227,7 +213,7 @@ class PlanMaker:
         if argument.kind == "stride":
             return "stride", name, next((one.shape[-1] for one in self.tensors if one.name == name), 0)
         if (present := self._present.get(name)) is not None:
-            return ("buffer", name, 0) if present else NULL_POINTER
+            return ("buffer", name, 0) if present else limits.NULL_POINTER
         if name in self.scalars:
             return "scalar", *self.scalars[name]
         value = self._names[name]
@@ -254,14 +240,14 @@ class PlanMaker:
         rows, columns = self._extents(entry.box, f"box of the {what}")
         swizzle = self._whole(entry.swizzle, f"swizzle of the {what}")
         promotion = self._whole(entry.promotion, f"l2_promotion of the {what}")
-        return map_argument(matrix, what, (rows, columns), swizzle, promotion, self._names["cc"])
+        return limits.map_argument(matrix, what, (rows, columns), swizzle, promotion, self._names["cc"])
 
     def _alignment(self, expression: Expression) -> int:
         alignment = self._whole(expression, "alignment", minimum=1)
-        if ALIGNMENT % alignment:
+        if limits.ALIGNMENT % alignment:
             raise KernelError(
                 _said(expression, "alignment", alignment),
-                f"it must be a power of two up to {ALIGNMENT}, the alignment of all tensors",
+                f"it must be a power of two up to {limits.ALIGNMENT}, the alignment of all tensors",
             )
         return alignment
 
@@ -276,17 +262,11 @@ class PlanMaker:
         value = expression.evaluate(self._names)
         if type(value) is int and value >= minimum:
             return value
-        if (
-            isinstance(value, str)
-            or not math.isfinite(value)
-            or value != int(value)
-            or value < minimum
-            or (isinstance(value, float) and value > MAX_INTEGER)
-        ):
-            divided = ": ceil_div(n, d) rounds up, // down" if isinstance(value, float) else ""
-            remedy = f"it must be a whole number from {minimum} up{divided}"
-            raise KernelError(_said(expression, what, value), remedy)
-        return int(value)
+        if not isinstance(value, str) and minimum <= value <= MAX_INTEGER and value == int(value):
+            return int(value)
+        divided = ": ceil_div(n, d) rounds up, // down" if isinstance(value, float) else ""
+        remedy = f"it must be a whole number from {minimum} up{divided}"
+        raise KernelError(_said(expression, what, value), remedy)
 
 
 def _said(expression: Expression, what: str, value: object) -> str:
@@ -299,4 +279,4 @@ def _said(expression: Expression, what: str, value: object) -> str:
 def _fits(value: Any, dtype: str, what: str) -> float:
     if isinstance(value, str):
         raise KernelError(f"argument {what} is the text {value!r}", "a kernel takes numbers only")
-    return fits(value, dtype, what)
+    return limits.fits(value, dtype, what)

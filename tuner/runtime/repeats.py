@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, islice
 from typing import Any
 
 from ..core.errors import KernelError
@@ -25,50 +25,39 @@ def expanded(entries: Sequence[LaunchEntry], names: Names, problem: object) -> l
         KernelError: nothing is, or a count is no whole number.
         UnlaunchableError: there are more than :data:`MAX_LAUNCHES`.
     """
-    walk = _Walk(entries)
-    walk.through(range(len(entries)), 0, names)
-    if not walk.launched:
+    steps = list(islice(_steps(entries, range(len(entries)), 0, names), MAX_LAUNCHES + 1))
+    if len(steps) > MAX_LAUNCHES:
+        problem = f"its launches repeat more than {MAX_LAUNCHES} times"
+        raise UnlaunchableError(problem, "let the kernel loop, or use smaller sizes")
+    if not (launched := [step for step in steps if step is not None]):
         remedy = "at least one launch's when must be true wherever the variant's requires is"
         raise KernelError(f"there is no launch for {problem}", remedy)
-    return walk.launched
+    return launched
 
 
-class _Walk:
-    """Goes through entries and their loops."""
+def _steps(
+    entries: Sequence[LaunchEntry], indices: Sequence[int], depth: int, names: Names
+) -> Iterator[tuple[int, Names] | None]:
+    """Yield what is launched of entries that are in the same loops up to a depth, and None for what is left out.
 
-    def __init__(self, entries: Sequence[LaunchEntry]) -> None:
-        self._entries = entries
-        self._passed = 0
-        self.launched: list[tuple[int, Names]] = []
+    A pass without any counts as well.
+    """
 
-    def through(self, indices: Sequence[int], depth: int, names: Names) -> None:
-        """Go through entries that are in the same loops up to a depth."""
-        for name, group in groupby(indices, lambda index: self._loop(index, depth)):
-            some = list(group)
-            if not name:
-                for index in some:
-                    when = self._entries[index].when
-                    if when is None or when.evaluate(names):
-                        self.launched.append((index, names))
-                    self._pass(1)
-                continue
-            for number in range(_count(self._entries[some[0]].repeat[depth], names)):
-                before = self._passed
-                self.through(some, depth + 1, {**names, name: number})
-                self._pass(self._passed == before)
-
-    def _loop(self, index: int, depth: int) -> str:
-        """Return the name of an entry's loop at a depth; empty if it is in no more."""
-        loops = self._entries[index].repeat
+    def loop(index: int) -> str:
+        loops = entries[index].repeat
         return loops[depth].name if depth < len(loops) else ""
 
-    def _pass(self, count: int) -> None:
-        self._passed += count
-        if self._passed > MAX_LAUNCHES:
-            raise UnlaunchableError(
-                f"its launches repeat more than {MAX_LAUNCHES} times",
-                "let the kernel loop, or use smaller sizes",
-            )
+    for name, group in groupby(indices, loop):
+        some = list(group)
+        if not name:
+            for index in some:
+                when = entries[index].when
+                yield (index, names) if when is None or when.evaluate(names) else None
+            continue
+        for number in range(_count(entries[some[0]].repeat[depth], names)):
+            inner = _steps(entries, some, depth + 1, {**names, name: number})
+            yield next(inner, None)
+            yield from inner
 
 
 def _count(loop: RepeatEntry, names: Names) -> int:

@@ -4,6 +4,7 @@ on rows, is computed once more by them, in float32; products in their own dtype.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,21 +27,16 @@ from .torch_gradients import (
 def of_built_in(manifest: Manifest) -> Gradient | None:
     """Return the gradient of a built-in kernel other than gemm; None for another kernel."""
     summary, gradient = _BUILT_IN.get(manifest.kernel, ("", None))
-    if gradient is None or manifest.summary != summary:
+    if manifest.summary != summary:
         return None
-    if manifest.kernel == "reduce_axis" and any(
-        "arg" in str(each.options["op"]) for each in manifest.computations
-    ):
-        return Gradient(none(manifest.kernel).formula, keep_none, constants=(0,))
-    if (
-        any(each.options.get("before", "x") != "x" for each in manifest.computations)
-        and gradient.formula is _reduce
-    ):
-        return Gradient(_again(_reduced), keep_inputs)
-    if manifest.kernel in ("reduce", "reduce_axis") and all(
-        each.options["op"] != "max" for each in manifest.computations
-    ):
-        return Gradient(gradient.formula, keep_none)
+    if manifest.kernel in ("reduce", "reduce_axis"):
+        chosen = [
+            (str(each.options["op"]), each.options.get("before", "x")) for each in manifest.computations
+        ]
+        if any("arg" in op for op, _ in chosen):
+            return Gradient(none(manifest.kernel).formula, keep_none, constants=(0,))
+        if all(op != "max" and before == "x" for op, before in chosen):
+            return Gradient(_spread, keep_none)
     return gradient
 
 
@@ -53,22 +49,22 @@ def _saxpy(call: Differentiated) -> Sequence[Any]:
     return [grad * call.scalars["alpha"], grad]
 
 
-def _again(function: Callable[..., Any], factors: Sequence[str] = ()) -> Formula:
+def _again(function: Callable[[Differentiated], Sequence[Any]], factors: Sequence[str] = ()) -> Formula:
     """Return the formula of a kernel that computes a function of torch.
 
     Args:
-        function: takes the inputs in float32, by name, the scalars and the options; returns the outputs.
+        function: takes the call, with inputs in float32; returns the outputs.
         factors: inputs that keep their dtype: those of a product, which float32 would slow down.
     """
 
     def formula(call: Differentiated) -> Sequence[Any]:
         again = torch.is_grad_enabled()
         with torch.enable_grad():
-            floats = {
-                name: each.float() if each.is_floating_point() and name not in factors else each
+            floats = tuple(
+                each.float() if each.is_floating_point() and name not in factors else each
                 for name, each in zip(call.names, call.inputs, strict=True)
-            }
-            results = function(floats, call.scalars, call.options)
+            )
+            results = function(replace(call, inputs=floats))
         needed = [each for each, needs in zip(call.inputs, call.needs, strict=True) if needs]
         depends = [
             (result, grad)
@@ -87,61 +83,52 @@ def _again(function: Callable[..., Any], factors: Sequence[str] = ()) -> Formula
     return formula
 
 
-def _element(text: Any, tensors: Mapping[str, Any], scalars: Mapping[str, float], like: str) -> Any:
-    """Return an element expression's value; what it may not use is left out."""
-    full = {name: torch.full((), value, device=tensors[like].device) for name, value in scalars.items()}
-    return evaluate_element(str(text), {like: tensors[like], **tensors, **full})
+def _element(text: Any, tensors: Mapping[str, Any], call: Differentiated) -> Any:
+    """Return the value of an element expression of tensors and scalars; what it may not use is left out."""
+    like = next(iter(tensors.values()))
+    scalars = {name: torch.full((), value, device=like.device) for name, value in call.scalars.items()}
+    return evaluate_element(str(text), {**tensors, **scalars})
 
 
-def _transform(
-    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
-) -> Sequence[Any]:
-    return [_element(options["op"], tensors, scalars, next(iter(tensors)))]
+def _transform(call: Differentiated) -> Sequence[Any]:
+    return [_element(call.options["op"], call.tensors, call)]
 
 
-def _linear(
-    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
-) -> Sequence[Any]:
-    return _finished((tensors["a"] @ tensors["b"]).float(), tensors, scalars, options)
+def _linear(call: Differentiated) -> Sequence[Any]:
+    return _finished(call.tensors["a"] @ call.tensors["b"], call)
 
 
-def _bmm(
-    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
-) -> Sequence[Any]:
+def _bmm(call: Differentiated) -> Sequence[Any]:
     a, b = (
-        tensors[name].transpose(1, 2) if order == "t" else tensors[name]
-        for name, order in zip("ab", options["layout"], strict=True)
+        call.tensors[name].transpose(1, 2) if order == "t" else call.tensors[name]
+        for name, order in zip("ab", str(call.options["layout"]), strict=True)
     )
-    return _finished((a @ b).float(), tensors, scalars, options)
+    return _finished(a @ b, call)
 
 
-def _finished(
-    x: Any, tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
-) -> Sequence[Any]:
+def _finished(product: Any, call: Differentiated) -> Sequence[Any]:
     """Return what an expression makes of a product, or the product where there is none."""
-    return [_element(options.get("op", "x"), {**tensors, "x": x}, scalars, "x")]
+    return [_element(call.options.get("op", "x"), {"x": product.float(), **call.tensors}, call)]
 
 
-def _softmax(
-    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
-) -> Sequence[Any]:
-    score = _element(options["before"], tensors, scalars, "x")
+def _softmax(call: Differentiated) -> Sequence[Any]:
+    tensors, options = call.tensors, call.options
+    score = _element(options["before"], {"x": tensors["x"], **tensors}, call)
     if options["mask"] == "boolean":
         score = score.masked_fill(~tensors["keep"], -torch.inf)
     if options["mask"] == "causal":
-        (rows, columns), offset = score.shape, int(scalars["offset"])
+        (rows, columns), offset = score.shape, int(call.scalars["offset"])
         last = torch.arange(rows, device=score.device) % max(columns - offset, 1) + offset
         score = score.masked_fill(torch.arange(columns, device=score.device) > last.unsqueeze(1), -torch.inf)
     return [getattr(torch, options["op"])(score, 1)]
 
 
-def _norm(
-    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
-) -> Sequence[Any]:
-    z = _element(options["before"], tensors, {}, "x")
+def _norm(call: Differentiated) -> Sequence[Any]:
+    tensors, options = call.tensors, call.options
+    z = _element(options["before"], {"x": tensors["x"], **tensors}, call)
     distance = z - z.mean(1, keepdim=True) if options["op"] == "layer_norm" else z
-    n = distance * torch.rsqrt((distance * distance).mean(1, keepdim=True) + scalars["eps"])
-    out = _element(options["after"], {**tensors, "n": n}, {}, "n")
+    n = distance * torch.rsqrt((distance * distance).mean(1, keepdim=True) + call.scalars["eps"])
+    out = _element(options["after"], {"n": n, **tensors}, call)
     return [out, z] if "residual" in tensors else [out]
 
 
@@ -157,45 +144,29 @@ def _cross_entropy(call: Differentiated) -> Sequence[Any]:
     return [(call.outputs[1] * factors).to(call.dtypes[0]), None]
 
 
-def _losses(
-    tensors: Mapping[str, Any], scalars: Mapping[str, float], _options: Mapping[str, Any]
-) -> Sequence[Any]:
-    ignored = int(scalars["ignore_index"])
-    return [
-        torch.nn.functional.cross_entropy(
-            tensors["x"], tensors["target"], reduction="none", ignore_index=ignored
-        )
-    ]
+def _losses(call: Differentiated) -> Sequence[Any]:
+    x, target, ignored = call.tensors["x"], call.tensors["target"], int(call.scalars["ignore_index"])
+    return [torch.nn.functional.cross_entropy(x, target, reduction="none", ignore_index=ignored)]
 
 
-def _gated(
-    tensors: Mapping[str, Any], _scalars: Mapping[str, float], options: Mapping[str, Any]
-) -> Sequence[Any]:
-    gate, up = tensors["x"].chunk(2, 1)
-    return [_element(options["op"], {"gate": gate, "up": up}, {}, "gate")]
+def _gated(call: Differentiated) -> Sequence[Any]:
+    gate, up = call.tensors["x"].chunk(2, 1)
+    return [_element(call.options["op"], {"gate": gate, "up": up}, call)]
 
 
-def _reduce(call: Differentiated) -> Sequence[Any]:
-    """Return the gradient of `reduce`, or of `reduce_axis`, whose outputs lack an axis."""
-    (shape,), (dtype,) = call.shapes, call.dtypes
-    op, over = call.options["op"], call.options.get("over")
+def _spread(call: Differentiated) -> Sequence[Any]:
+    """Return the gradient of sums and means, of `reduce` or of `reduce_axis`, whose outputs lack an axis."""
+    (shape,), (dtype,), over = call.shapes, call.dtypes, call.options.get("over")
     axis = 1 if over == "columns" else 0
     grad = call.grads[0] if over is None else call.grads[0].unsqueeze(axis)
-    if op == "max":  # as torch.amax: elements that are equally large share it
-        (x,), (out,) = call.inputs, call.outputs
-        largest = x == (out if over is None else out.unsqueeze(axis))
-        return [(largest * (grad / largest.sum(axis, keepdim=True))).to(dtype)]
-    if op == "mean":
-        grad = grad / shape[axis]
-    return [grad.to(dtype).expand(shape)]
+    return [(grad / shape[axis] if call.options["op"] == "mean" else grad).to(dtype).expand(shape)]
 
 
-def _reduced(
-    tensors: Mapping[str, Any], scalars: Mapping[str, float], options: Mapping[str, Any]
-) -> Sequence[Any]:
-    function = torch.amax if options["op"] == "max" else getattr(torch, options["op"])
-    element = _element(options["before"], tensors, scalars, "x")
-    return [function(element, 1 if options["over"] == "columns" else 0)]
+def _reduced(call: Differentiated) -> Sequence[Any]:
+    op, over = str(call.options["op"]), call.options.get("over")
+    function = torch.amax if op == "max" else getattr(torch, op)  # elements that are equally large share it
+    element = _element(call.options.get("before", "x"), {"x": call.tensors["x"], **call.tensors}, call)
+    return [function(element, 1 if over == "columns" else 0, keepdim=over is None)]
 
 
 def _mean_matvec(call: Differentiated) -> Sequence[Any]:
@@ -256,7 +227,7 @@ _BUILT_IN = {
         "C = op(A B), with bias, activation, scales or a residual before rounding",
         Gradient(_again(_linear, ("a", "b")), keep_inputs),
     ),
-    "reduce": ("sum, maximum or mean of an array", Gradient(_reduce, keep_all)),
+    "reduce": ("sum, maximum or mean of an array", Gradient(_again(_reduced), keep_inputs)),
     "softmax": (
         "softmax or log_softmax of each row, of an expression of your own",
         Gradient(_again(_softmax), keep_inputs),
@@ -280,7 +251,7 @@ _BUILT_IN = {
     ),
     "reduce_axis": (
         "sum, mean, maximum, or the place of one, over the columns or the rows of a matrix",
-        Gradient(_reduce, keep_all),
+        Gradient(_again(_reduced), keep_inputs),
     ),
     "rope": ("rotary position embedding of q and k", Gradient(_rope, _keep_angles)),
     "mean_matvec": ("y_n = W mean_m x_nm, for groups of vectors", Gradient(_mean_matvec, keep_inputs)),

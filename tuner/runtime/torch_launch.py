@@ -12,8 +12,6 @@ import torch
 
 from ..core.errors import CallError
 from .arrays import ArrayLayout, one_or_all
-from .entries import Manifest
-from .interpret import scalar_values
 from .libraries import library_of
 from .matching import ApartError, PreparedCall
 from .torch_gradients import Differentiated, Gradient, keep_factors
@@ -57,7 +55,6 @@ class Launcher:
 
     Args:
         operation: what is launched.
-        manifest: its manifest.
         signature: of the operator.
         fake: gives the outputs without elements.
         in_place: whether tensors that the kernel changes are changed, or copies of them are returned.
@@ -69,13 +66,12 @@ class Launcher:
     def __init__(
         self,
         operation: Operation,
-        manifest: Manifest,
         signature: Signature,
         fake: Callable[..., Any],
         *,
         in_place: bool = False,
     ) -> None:
-        self._operation, self._manifest, self._fake = operation, manifest, fake
+        self._operation, self._fake = operation, fake
         self._sizes, self._changed, self._mutates = signature.sizes, signature.changed, in_place
 
     def __call__(self, *tensors: Any, **named: Any) -> Any:
@@ -86,14 +82,11 @@ class Launcher:
             BundleError, DeviceError: as the operation's.
         """
         sizes = tuple([named.pop(name) for name in self._sizes])
-        key = (
-            self,
-            sizes,
-            *[
-                None if each is None else (each.dtype, each.shape, each.stride(), each.get_device())
-                for each in tensors
-            ],
-        )
+        kinds = [
+            None if each is None else (each.dtype, each.shape, each.stride(), each.get_device())
+            for each in tensors
+        ]
+        key = (self, sizes, *kinds)
         ready = self._operation.kept.get(key)
         if ready is None:
             ready = self._prepare(tensors, dict(zip(self._sizes, sizes, strict=True)))
@@ -122,7 +115,7 @@ class Launcher:
             ready.call.check(addresses)
         if named:
             passed = {name: value for name, value in named.items() if value is not None}
-            named = scalar_values(self._manifest.computations[ready.call.computation], passed)
+            named = self._operation.scalars(ready.call, passed)
         self._operation.launch(ready.call, addresses, named, ready.stream(device.index))
         if not self._changed:
             return made[0] if len(made) == 1 else tuple(made)
@@ -242,15 +235,14 @@ def fake_linear(fake: Callable[..., Any], x: Any, weight: Any) -> Any:
     return product.new_empty((*x.shape[:-1], weight.shape[0]))
 
 
-def product_gradient(manifest: Manifest, computations: Sequence[int], product: Product) -> Gradient:
+def product_gradient(signature: Signature, product: Product) -> Gradient:
     """Return the gradient of ``a @ b``, by the same products with other strides.
 
     Args:
-        manifest: tells which layouts there are; a product of another one is torch's.
-        computations: of the operation.
+        signature: tells which layouts there are; a product of another one is torch's.
         product: the operator.
     """
-    multiply = _Products(manifest, computations, product)
+    multiply = _Products(signature, product)
 
     def formula(call: Differentiated) -> Sequence[Any]:
         a, b = call.inputs
@@ -263,9 +255,9 @@ def product_gradient(manifest: Manifest, computations: Sequence[int], product: P
     return Gradient(formula, keep_factors)
 
 
-def linear_gradient(manifest: Manifest, computations: Sequence[int], product: Product) -> Gradient:
+def linear_gradient(signature: Signature, product: Product) -> Gradient:
     """Return the gradient of ``x @ weight.T``, likewise."""
-    multiply = _Products(manifest, computations, product)
+    multiply = _Products(signature, product)
 
     def formula(call: Differentiated) -> Sequence[Any]:
         x, weight = call.inputs
@@ -281,11 +273,11 @@ def linear_gradient(manifest: Manifest, computations: Sequence[int], product: Pr
 class _Products:
     """Products in the layouts that there are; torch's in others."""
 
-    def __init__(self, manifest: Manifest, computations: Sequence[int], product: Product) -> None:
+    def __init__(self, signature: Signature, product: Product) -> None:
         self._product = product
         self._orders = {
             (DTYPES[a.dtype], bool(a.transposed), bool(b.transposed))
-            for a, b, _ in (manifest.computations[number].tensors for number in computations)
+            for a, b, _ in (computation.tensors for computation in signature.computations)
         }
 
     def __call__(self, a: Any, b: Any, dtype: Any) -> Any:

@@ -29,7 +29,7 @@ from .torch_launch import (
     linear_gradient,
     product_gradient,
 )
-from .torch_signature import Signature, fake_outputs, meant, signature_of
+from .torch_signature import Signature, signature_of
 
 if TYPE_CHECKING:
     from .operation import Operation
@@ -137,14 +137,10 @@ def torch_function(
     name = _new_name(manifest, f"{choices} {_code(backward)}")
 
     def fake(*tensors: Any, **named: Any) -> list[Any]:
-        sizes = {size: named[size] for size in signature.sizes}
-        return fake_outputs(manifest, computations, signature, tensors, sizes)
+        return signature.fake_outputs(tensors, {size: named[size] for size in signature.sizes})
 
     def fake_function(*tensors: Any, **named: Any) -> Any:
-        changed = [
-            tensors[number].clone() if _dense(tensors[number]) else dense(tensors[number])
-            for number in signature.changed
-        ]
+        changed = [dense(tensors[number]) for number in signature.changed]
         return one_or_all([*changed, *fake(*tensors, **named)])
 
     def fake_mutating(*tensors: Any, **named: Any) -> Any:
@@ -154,7 +150,7 @@ def torch_function(
     def described(
         dtypes: Sequence[Any], shapes: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Sequence[str], Mapping[str, float], Mapping[str, Any]]:
-        computation = meant(manifest, computations, signature, dtypes, shapes)[0]
+        computation = signature.meant(dtypes, shapes)[0]
         trees = {each.name: each.value.tree for each in computation.scalars}
         own = {name: tree for name, tree in trees.items() if isinstance(tree, (int, float))}
         given = {key: value for key, value in named.items() if key in signature.scalars and value is not None}
@@ -163,10 +159,10 @@ def torch_function(
 
     product, linear, in_place = is_gemm(manifest), None, None
     if product:
-        launcher: Launcher = ProductLauncher(operation, manifest, signature, fake_function)
-        gradient = product_gradient(manifest, computations, lambda a, b: overload(a, b))
+        launcher: Launcher = ProductLauncher(operation, signature, fake_function)
+        gradient = product_gradient(signature, lambda a, b: overload(a, b))
     else:
-        launcher = Launcher(operation, manifest, signature, fake_function)
+        launcher = Launcher(operation, signature, fake_function)
         gradient = of_built_in(manifest) or none(manifest.kernel)
     if backward is not None:
         gradient = of_user(backward, manifest.kernel)
@@ -174,13 +170,13 @@ def torch_function(
         name, signature.schema(in_place=False), launcher, fake_function, gradient, described, autocast=product
     )
     if product:
-        rows = LinearLauncher(operation, manifest, signature, lambda x, w: fake_linear(fake_function, x, w))
+        rows = LinearLauncher(operation, signature, lambda x, w: fake_linear(fake_function, x, w))
         linear = _define(
             f"{name}_linear",
             "(Tensor x, Tensor weight) -> Tensor",
             rows,
             lambda x, w: fake_linear(fake_function, x, w),
-            linear_gradient(manifest, computations, lambda a, b: overload(a, b)),
+            linear_gradient(signature, lambda a, b: overload(a, b)),
             lambda *_: ((), {}, {}),
             autocast=True,
         )
@@ -188,7 +184,7 @@ def torch_function(
         in_place = _define_mutating(
             f"{name}_",
             signature,
-            Launcher(operation, manifest, signature, fake_mutating, in_place=True),
+            Launcher(operation, signature, fake_mutating, in_place=True),
             fake_mutating,
         )
     return TorchFunction(operation, overload, in_place, linear, signature.changed)
@@ -207,18 +203,11 @@ def _new_name(manifest: Manifest, choices: str) -> str:
 
 def _code(backward: Callable[..., Any] | None) -> str:
     """Return what tells a function from another, as far as its text decides."""
-    name, code = (
-        getattr(backward, "__qualname__", type(backward).__name__),
-        getattr(backward, "__code__", None),
-    )
-    if code is None:
+    name = getattr(backward, "__qualname__", type(backward).__name__)
+    if (code := getattr(backward, "__code__", None)) is None:
         return name
     constants = [each for each in code.co_consts if not hasattr(each, "co_code")]
     return f"{name} {code.co_code.hex()} {code.co_names} {constants}"
-
-
-def _dense(tensor: Any) -> bool:
-    return bool(tensor.is_contiguous() or (tensor.ndim == 2 and tensor.t().is_contiguous()))
 
 
 def _listed(made: Any) -> list[Any]:
@@ -294,11 +283,8 @@ def _define(
         )
         return (None, None, *gradient.formula(call))
 
-    function: Any = type(
-        name,
-        (torch.autograd.Function,),
-        {"forward": staticmethod(forward), "backward": staticmethod(backward)},
-    )
+    own = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+    function: Any = type(name, (torch.autograd.Function,), own)
 
     def autograd(keyset: Any, *tensors: Any, **named: Any) -> Any:
         if _needs_gradient(tensors):

@@ -14,6 +14,7 @@ from ..core.errors import CallError
 from .dtypes import ITEMSIZE
 from .entries import Computation, Manifest, TensorEntry
 from .expressions import ARITHMETIC, Expression, NoValueError, Tree, ceil_div, round_up, told_by
+from .launch_limits import DEVICE_LIMITS
 
 DTYPES = {name: getattr(torch, name) for name in ITEMSIZE if hasattr(torch, name)}
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -31,12 +32,16 @@ class Signature:
     """An operator's arguments and results.
 
     Attributes:
+        kernel: its name.
+        computations: those that may be meant.
         inputs: tensors that are passed, in order, those that the kernel changes among them.
         outputs: tensors that it allocates.
         scalars: names of numbers that may be passed.
         sizes: names of sizes that no shape tells, and that must be passed.
     """
 
+    kernel: str
+    computations: tuple[Computation, ...]
     inputs: tuple[TensorEntry, ...]
     outputs: tuple[TensorEntry, ...]
     scalars: tuple[str, ...]
@@ -65,6 +70,72 @@ class Signature:
         returned = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
         return f"({', '.join(arguments)}) -> {returned}"
 
+    def meant(self, dtypes: Sequence[Any], shapes: Sequence[Any]) -> list[Computation]:
+        """Return the computations that take tensors of these dtypes and dimensions; None for one that is not there.
+
+        Raises:
+            CallError: there is none.
+        """
+        given = [
+            None if dtype is None else (_NAMES.get(dtype, str(dtype)), len(shape))
+            for dtype, shape in zip(dtypes, shapes, strict=True)
+        ]
+        fitting, taken = [], []
+        for computation in self.computations:
+            entries = {tensor.name: tensor for tensor in computation.tensors}
+            own = [entries[tensor.name] for tensor in self.inputs]
+            kinds = [(entry.dtype, len(entry.shape)) for entry in own]
+            taken.append(kinds)
+            if all(each is None or each == kind for each, kind in zip(given, kinds, strict=True)):
+                fitting.append(computation)
+        if not fitting:
+            texts = dict.fromkeys(map(_words, taken))
+            raise CallError(f"{self.kernel} is called with {_words(given)}", f"it takes {' or '.join(texts)}")
+        return fitting
+
+    def fake_outputs(self, tensors: Sequence[Any], sizes: Mapping[str, Any]) -> list[Any]:
+        """Return the outputs without elements, for tensors whose sizes may be symbols.
+
+        Args:
+            tensors: the inputs.
+            sizes: all that were passed by name, and no others.
+
+        Raises:
+            CallError: no computation takes them, or several that return something else.
+            RuntimeError: their shapes contradict each other; torch's own.
+        """
+        dtypes = [None if each is None else each.dtype for each in tensors]
+        shapes = [None if each is None else each.shape for each in tensors]
+        first, *others = self.meant(dtypes, shapes)
+        if any(_returned(first) != _returned(other) for other in others):
+            raise CallError(
+                f"these tensors may mean several computations of {self.kernel}",
+                "say which by options= or dtypes= of load",
+            )
+        entries = {tensor.name: tensor for tensor in first.tensors}
+        named = dict(sizes)
+        for tensor, given in zip(self.inputs, tensors, strict=True):
+            if given is None:
+                continue
+            for part, size in zip(entries[tensor.name].shape, given.shape, strict=True):
+                name, factor, more = told_by(part.tree) or ("", 1, 0)
+                if not name or name in DEVICE_LIMITS:
+                    continue
+                if name in named:
+                    shown = f"{tensor.name} of {self.kernel} has shape {tuple(given.shape)}: {name} differs"
+                    torch._check(size == factor * named[name] + more, lambda shown=shown: shown)
+                else:
+                    named[name] = (size - more) // factor if factor > 1 else size - more
+        like = next(given for given in tensors if given is not None)
+        made = []
+        for tensor in self.outputs:
+            entry = entries[tensor.name]
+            shape = [_dimension(part.tree, named) for part in entry.shape]
+            order = slice(None, None, -1 if entry.transposed else 1)
+            array = like.new_empty(shape[order], dtype=DTYPES[entry.dtype])
+            made.append(array.permute(*range(len(shape))[order]) if entry.transposed else array)
+        return made
+
 
 def signature_of(manifest: Manifest, numbers: Sequence[int]) -> Signature:
     """Return the signature that computations share.
@@ -72,22 +143,22 @@ def signature_of(manifest: Manifest, numbers: Sequence[int]) -> Signature:
     Raises:
         CallError: they take different tensors, so that they are not one operator, or an output is not always there.
     """
-    kinds = {_arguments(manifest, manifest.computations[number]): number for number in numbers}
+    computations = tuple(manifest.computations[number] for number in numbers)
+    kinds = {_arguments(manifest, computation): computation for computation in computations}
     if len(kinds) > 1:
         raise CallError(
             f"{manifest.kernel} is here with computations that take different tensors",
             "say which by options= or dtypes= of load",
         )
-    ((inputs, outputs, scalars, sizes), number), *_ = kinds.items()
-    tensors = {tensor.name: tensor for tensor in manifest.computations[number].tensors}
+    ((inputs, outputs, scalars, sizes), computation), *_ = kinds.items()
+    tensors = {tensor.name: tensor for tensor in computation.tensors}
     for name in outputs:
         if not _always(tensors[name]):
             raise CallError(
                 f"{name} is an output of {manifest.kernel} for some sizes only", "call op() itself"
             )
-    return Signature(
-        tuple(tensors[name] for name, *_ in inputs), tuple(tensors[name] for name in outputs), scalars, sizes
-    )
+    passed, made = tuple(tensors[name] for name, *_ in inputs), tuple(tensors[name] for name in outputs)
+    return Signature(manifest.kernel, computations, passed, made, scalars, sizes)
 
 
 def _arguments(
@@ -105,87 +176,8 @@ def _arguments(
     )
 
 
-def meant(
-    manifest: Manifest,
-    numbers: Sequence[int],
-    signature: Signature,
-    dtypes: Sequence[Any],
-    shapes: Sequence[Any],
-) -> list[Computation]:
-    """Return the computations that take tensors of these dtypes and dimensions; None for a tensor that is not there.
-
-    Raises:
-        CallError: there is none.
-    """
-    names = [tensor.name for tensor in signature.inputs]
-    given = [
-        None if dtype is None else (_NAMES.get(dtype, str(dtype)), len(shape))
-        for dtype, shape in zip(dtypes, shapes, strict=True)
-    ]
-    fitting, taken = [], []
-    for number in numbers:
-        computation = manifest.computations[number]
-        entries = {tensor.name: tensor for tensor in computation.tensors}
-        kinds = [(entries[name].dtype, len(entries[name].shape)) for name in names]
-        taken.append(kinds)
-        if all(each is None or each == kind for each, kind in zip(given, kinds, strict=True)):
-            fitting.append(computation)
-    if not fitting:
-        texts = dict.fromkeys(map(_words, taken))
-        raise CallError(f"{manifest.kernel} is called with {_words(given)}", f"it takes {' or '.join(texts)}")
-    return fitting
-
-
 def _words(kinds: Sequence[tuple[str, int] | None]) -> str:
     return ", ".join("None" if kind is None else f"{kind[0]} of {kind[1]} dimensions" for kind in kinds)
-
-
-def fake_outputs(
-    manifest: Manifest,
-    numbers: Sequence[int],
-    signature: Signature,
-    tensors: Sequence[Any],
-    sizes: Mapping[str, Any],
-) -> list[Any]:
-    """Return the outputs without elements, for tensors whose sizes may be symbols.
-
-    Raises:
-        CallError: no computation takes them, or several that return something else.
-        RuntimeError: their shapes contradict each other; torch's own.
-    """
-    dtypes = [None if each is None else each.dtype for each in tensors]
-    shapes = [None if each is None else each.shape for each in tensors]
-    first, *others = meant(manifest, numbers, signature, dtypes, shapes)
-    if any(_returned(first) != _returned(other) for other in others):
-        raise CallError(
-            f"these tensors may mean several computations of {manifest.kernel}",
-            "say which by options= or dtypes= of load",
-        )
-    entries = {tensor.name: tensor for tensor in first.tensors}
-    named = dict(sizes)
-    for tensor, given in zip(signature.inputs, tensors, strict=True):
-        if given is None:
-            continue
-        for part, size in zip(entries[tensor.name].shape, given.shape, strict=True):
-            name, factor, more = told_by(part.tree) or ("", 1, 0)
-            if name not in manifest.sizes:
-                continue
-            if name in named:
-                shown = f"{tensor.name} of {manifest.kernel} has shape {tuple(given.shape)}: {name} differs"
-                torch._check(size == factor * named[name] + more, lambda shown=shown: shown)
-            else:
-                named[name] = (size - more) // factor if factor > 1 else size - more
-    like = next(given for given in tensors if given is not None)
-    made = []
-    for tensor in signature.outputs:
-        entry = entries[tensor.name]
-        shape = [_dimension(part.tree, named) for part in entry.shape]
-        if entry.transposed:
-            flipped = like.new_empty(shape[::-1], dtype=DTYPES[entry.dtype])
-            made.append(flipped.permute(*range(len(shape))[::-1]))
-        else:
-            made.append(like.new_empty(shape, dtype=DTYPES[entry.dtype]))
-    return made
 
 
 def _always(tensor: TensorEntry) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from tuner.core.conditions import Calibration, Conditions
 from tuner.core.errors import UsageError, suggestion
@@ -241,8 +240,6 @@ class Comparison:
         self.conditions = run.conditions
         self.calibrations.append(run.calibration)
         self.points += points_of(run.problem, trials, best)
-        self.__dict__.pop("front", None)
-        self.__dict__.pop("choice", None)
 
     def noise_of(self, time_ns: float) -> float:
         """Return the noise floor of ratios of times such as this: the largest, where the runs found several."""
@@ -250,12 +247,12 @@ class Comparison:
         floors = [c.noise_floor(conditions, time_ns) for c in self.calibrations if c is not None]
         return max(floors, default=DEFAULT_NOISE_FLOOR)
 
-    @cached_property
+    @property
     def front(self) -> list[Point]:
         """The Pareto front over all dtypes, fastest first."""
         return pareto_front(self.points, self.noise_of)
 
-    @cached_property
+    @property
     def choice(self) -> Choice | None:
         """The winner among the dtypes, if there is one."""
         return choose(self.points, self.max_error, self.noise_of)
@@ -264,7 +261,5 @@ class Comparison:
     def others(self) -> list[Point]:
         """Confirmed winners of their dtype that are not on the front, fastest first."""
         on_front = {id(point) for point in self.front}
-        left = [
-            point for point in self.points if point.confirmed_ns is not None and id(point) not in on_front
-        ]
-        return sorted(left, key=lambda point: point.time_ns)
+        confirmed = (point for point in self.points if point.confirmed_ns is not None)
+        return sorted((one for one in confirmed if id(one) not in on_front), key=lambda one: one.time_ns)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from statistics import median
 
 from tuner.core.conditions import Mode
 from tuner.core.model import Configuration, Measurement, Problem, Status
-from tuner.devices.base import Device
+from tuner.devices.base import Device, said_late
 from tuner.kernel.edge_sizes import (
     MAX_VARIED_ELEMENTS,
     VERIFIED_PROBLEMS,
@@ -55,8 +54,6 @@ SLOW_CASE_S = 0.5
 """Where references on the host take longer for the problem, sizes are halved until they take no more than that."""
 MOST_UNDECIDED = 50
 """Sizes without a right answer, after which there is hardly one that has it."""
-SLOW_S = 5.0
-"""After so long at one size, it is named."""
 
 
 @dataclass(frozen=True)
@@ -135,19 +132,13 @@ def confirm(
                 verified = checked.verify_at(problem, contents=True)
         failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
         varied = next((one for _, one in verified if one.contents), None)
+        found = Confirmation(measurement, edge_cases, varied, checked.note)
         if not failed:
-            return Confirmation(measurement, edge_cases, varied, checked.note)
+            return found
         # A wrong result at one size counts, also if another size could not be verified.
         at, worst = min(failed, key=lambda case: not is_wrong(case[1]))
-        return Confirmation(
-            measurement,
-            edge_cases,
-            varied,
-            checked.note,
-            at if is_wrong(worst) else None,
-            wrong_text(at, worst),
-            no_process=not is_wrong(worst),
-        )
+        wrong_at, reason = at if is_wrong(worst) else None, wrong_text(at, worst)
+        return replace(found, wrong_at=wrong_at, reason=reason, no_process=wrong_at is None)
 
 
 def is_wrong(answer: Measurement) -> bool:
@@ -222,12 +213,8 @@ class _EdgeCases:
         if left_s <= 0:
             return []
         done = f"{self._count} of {VERIFIED_PROBLEMS} edge-case sizes are verified"
-        slow = threading.Timer(SLOW_S, self._say, [f"{done}; still at {case.sizes_text}"])
-        slow.start()
-        try:
+        with said_late(self._say, f"{done}; still at {case.sizes_text}"):
             answer = self._device.verify_at(case, self._winner, left_s, contents=contents)
-        finally:
-            slow.cancel()
         if answer is None:
             return []
         if answer.verification is not None and not answer.verification.checked:

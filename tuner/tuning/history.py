@@ -138,11 +138,8 @@ def teach_other_tasks(search: Search, run: Run, lessons: Sequence[tuple[Run, Res
         winner = winner_of(results, search.space) if apart < math.inf else None
         learnt = 0 if winner is None else search.learn(results, apart)
         if winner is None or not learnt:
-            why = (
-                "too few of its configurations are in this space"
-                if apart < math.inf
-                else "a GPU of another vendor, or a size 64 times as large or small"
-            )
+            why = "a GPU of another vendor, or a size 64 times as large or small"
+            why = "too few of its configurations are in this space" if apart < math.inf else why
             taught.unlike.append(f"{other.problem} on {other.gpu.name}: {why}")
             continue
         taught.winners.append(winner)
@@ -159,11 +156,8 @@ def _where(run: Run, other: Run) -> set[str]:
     differing = {"other problems"} if other.problem != run.problem else set()
     if other.gpu.name != run.gpu.name:
         differing.add("other GPUs")
-    if not differing:
-        differing.add(
-            "an earlier text of the kernel" if other.kernel_digest != run.kernel_digest else "other files"
-        )
-    return differing
+    earlier = "an earlier text of the kernel" if other.kernel_digest != run.kernel_digest else "other files"
+    return differing or {earlier}
 
 
 def _under_bound(trial: KnownTrial, max_error: float | None) -> KnownTrial:
@@ -180,9 +174,8 @@ def _settled(trial: KnownTrial) -> bool:
 
     An inaccurate one would if its error was counted; of one that was tried without a bound the error is not known.
     """
-    return trial.status in DETERMINISTIC or (
-        trial.status is Status.INACCURATE and trial.true_error is not None
-    )
+    inaccurate = trial.status is Status.INACCURATE and trial.true_error is not None
+    return inaccurate or trial.status in DETERMINISTIC
 
 
 # -- files of other tools, recordings and databases that a run learns from

@@ -14,7 +14,6 @@ from tuner.core.errors import Interrupted, SpaceError
 from tuner.core.model import SUSPECT, Configuration, Status, Trial
 from tuner.core.observer import Observer
 from tuner.database.records import LeftBehind
-from tuner.devices.base import Device
 from tuner.search.base import Nominating
 from tuner.search.stopping import Stopped
 from tuner.search.study import Search
@@ -54,9 +53,8 @@ class SearchLoop:
     A resumed run tells its study what it has results of, begins again what it had begun without a result, and goes on.
 
     Args:
-        state: of the run; filled in as it goes on.
+        state: of the run, whose device is prepared; filled in as it goes on.
         search: the run's study.
-        device: measures; prepared.
         store: where every trial goes.
         observer: told of everything.
         stop: called often; once it returns true nothing new is tried.
@@ -67,20 +65,19 @@ class SearchLoop:
         self,
         state: State,
         search: Search,
-        device: Device,
         store: Store,
         observer: Observer[State],
         stop: Callable[[], bool],
         request: Request,
     ) -> None:
-        self.state, self.run, self.study = state, state.run, search
-        self.device, self.store, self.observer, self.stop = device, store, observer, stop
+        self.state, self.run, self.device, self.study = state, state.run, state.device, search
+        self.store, self.observer, self.stop = store, observer, stop
         self.time_s = math.inf if request.options.time_s is None else request.options.time_s
         self._counts_from = request.began
         self._expected_ns, self._first = request.expected_ns, request.first
         self.shortlist: Shortlist | None = None
-        if isinstance(search.sampler, Nominating) and device.compilers:
-            self.shortlist = Shortlist(search.sampler, device, self._lookahead)
+        if isinstance(search.sampler, Nominating) and self.device.compilers:
+            self.shortlist = Shortlist(search.sampler, self.device, self._lookahead)
         self._stopped_before: Stopped | None = None
         """Why an interrupted run had stopped searching."""
         self._drift = DriftCheck()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tuner.children.measuring import RaceFailed
 from tuner.core.conditions import Mode
@@ -88,14 +89,11 @@ def compete(
 
     heats = RECORDED_HEATS if device.recorded else effort.heats if mode is None else effort.heats[:WARM_HEATS]
     noise_floor = device.noise_floor(best_ns, mode)
-
-    def may_win(standing: Standing) -> Collection[int]:
-        return standing.left if prefer is None else undecided(contestants, standing, prefer)
-
-    seconds = effort.race_s
-    return eliminate(
-        len(contestants), measure, noise_floor, heats=heats, seconds=seconds, undecided=may_win
-    ), failed
+    may_win = partial(undecided, contestants, prefer=prefer) if prefer is not None else None
+    standing = eliminate(
+        len(contestants), measure, noise_floor, heats=heats, seconds=effort.race_s, undecided=may_win
+    )
+    return standing, failed
 
 
 @dataclass(frozen=True)
@@ -220,20 +218,19 @@ class FinalRace:
         step = margin_of(self.device.noise_floor(best.time_ns or 0.0), self.margin) if best else 0.0
         chosen = finalists(left, resolution_ns(self.device), warm_ns, named, self.prefer, step)
         for trial in (self.default, self.incumbent) if chosen else ():
-            if trial is None or not trial.time_ns or not trial.status.ranked or trial.number in rejected:
-                continue
-            if trial.configuration not in [contestant.configuration for contestant in chosen]:
+            may_race = trial and trial.time_ns and trial.status.ranked and trial.number not in rejected
+            if trial and may_race and _index_of(trial, chosen) is None:
                 chosen.append(trial)
         return chosen
 
     def announcement(self, contestants: Sequence[Trial]) -> str:
         """Return a line that says what races."""
-        text = f"racing {len(contestants)} {'finalist' if len(contestants) == 1 else 'finalists'}"
-        if len(contestants) < 2:
-            return text
+        if len(contestants) == 1:
+            return "racing 1 finalist"
         named = {"the default": self.default, "the best known before": self.incumbent}
         names = [name for name, trial in named.items() if _index_of(trial, contestants) is not None]
-        return f"{text}, {' and '.join(names)} among them" if names else text
+        among = f", {' and '.join(names)} among them" if names else ""
+        return f"racing {len(contestants)} finalists{among}"
 
     def finish(self, contestants: Sequence[Trial], standing: Standing, warm: Standing | None) -> Finish:
         """Choose the winner, confirm it, and compare it with the default and the incumbent."""
@@ -261,9 +258,7 @@ class FinalRace:
                 other,
                 self.kernel,
             )
-        incumbent_ns, versus_incumbent, against_incumbent = _versus(
-            self.incumbent, first, contestants, standing
-        )
+        incumbent_ns, ratio, verdict = _versus(self.incumbent, first, contestants, standing)
         tied = set(standing.tied_with(first)) & set((warm or standing).tied_with(first))
         return Finish(
             **vars(in_race),
@@ -275,8 +270,8 @@ class FinalRace:
             tied=1 + len(tied) if standing.rounds > 1 else 1,  # one round says nothing of ties
             incumbent=self.incumbent,
             incumbent_ns=incumbent_ns,
-            versus_incumbent=versus_incumbent,
-            incumbent_verdict=against_incumbent,
+            versus_incumbent=ratio,
+            incumbent_verdict=verdict,
             warm=warm_finish,
         )
 
@@ -302,10 +297,8 @@ class FinalRace:
 
 def _index_of(trial: Trial | None, contestants: Sequence[Trial]) -> int | None:
     """Return the index of the contestant with a trial's configuration."""
-    configurations = [contestant.configuration for contestant in contestants]
-    return (
-        configurations.index(trial.configuration) if trial and trial.configuration in configurations else None
-    )
+    wanted = trial.configuration if trial else None
+    return next((i for i, one in enumerate(contestants) if one.configuration == wanted), None)
 
 
 def _versus(

@@ -62,7 +62,7 @@ def tune(
     end: Finish | None = None
     winner_row: int | None = None
     state.finish_s = _finish_s(state)
-    loop = SearchLoop(state, search, device, store, observer, stop, request)
+    loop = SearchLoop(state, search, store, observer, stop, request)
     loop.begin(resumed=request.resume)
     try:
         observer.phase(SEARCHING, state.expected)
@@ -83,7 +83,10 @@ def tune(
         raise
     finally:
         with uninterrupted():
-            _close(loop, ending, innocent=innocent)
+            with contextlib.suppress(OSError):  # of a terminal that is gone
+                observer.close()
+            # If the GPU cannot be used any more, one of the attempts under way may be the cause.
+            store.finish_run(run_id, ending, _stats(loop), forget_attempts=innocent)
     store.require_rows(run_id, list(store.rows(run_id).values()), winner_row)
     if ending == "interrupted":
         done = len(state.trials)
@@ -106,20 +109,6 @@ def _finish_s(state: State) -> float:
     if SLOW_CASE_S < device.host_s < CONTENTS_S:  # perhaps there are no smaller sizes for the contents
         sizes_s = max(sizes_s, CONTENTS_S)
     return races * EFFORTS[run.options.effort].race_s + FRESH_S + device.phases.seconds("problem") + sizes_s
-
-
-def _close(loop: SearchLoop, ending: str, *, innocent: bool) -> None:
-    """Record how a run ended.
-
-    Args:
-        loop: of the run.
-        ending: finished, interrupted or failed.
-        innocent: whether the attempts under way have nothing to do with it. If the GPU cannot be used any more, one of
-            them may be the cause.
-    """
-    with contextlib.suppress(OSError):  # of a terminal that is gone
-        loop.observer.close()
-    loop.store.finish_run(loop.run.id, ending, _stats(loop), forget_attempts=innocent)
 
 
 def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | None]:

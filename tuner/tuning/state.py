@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -189,21 +190,14 @@ class State:
     @property
     def initial_trials(self) -> dict[str, list[Trial]]:
         """The trials of the initial configurations, by where these came from."""
-        by_source: dict[str, list[Trial]] = {source: [] for source in self.initial.values()}
         first = {trial.configuration: trial for trial in reversed(self.trials)}
-        for configuration, source in self.initial.items():
-            if configuration in first:
-                by_source[source].append(first[configuration])
-        return by_source
+        tried = [(source, first[one]) for one, source in self.initial.items() if one in first]
+        return {source: [trial for of, trial in tried if of == source] for source in self.initial.values()}
 
     @property
     def failures(self) -> dict[str, int]:
         """Number of failed trials by status."""
-        counts: dict[str, int] = {}
-        for trial in self.trials:
-            if not trial.status.ranked:
-                counts[trial.status] = counts.get(trial.status, 0) + 1
-        return counts
+        return dict(Counter(trial.status for trial in self.trials if not trial.status.ranked))
 
 
 @dataclass(frozen=True)
@@ -264,6 +258,31 @@ def winner_of(
         replayed: whether the samples were recorded earlier.
         known_before: whether the database knew a best before.
     """
+    race: dict[str, Any] = {
+        **_race_record(finish),
+        "tied": finish.tied,
+        "edges": [str(problem) for problem, _ in finish.edge_cases],
+        "replayed": replayed,
+        "behind": finish.behind,
+        "incumbent": _against_incumbent(finish, ids),
+    }
+    if finish.checked_against in RESERVATIONS:
+        race["checked_against"] = finish.checked_against
+    warm_time = None
+    if (warm := finish.warm) is not None:
+        race["warm_race"] = {
+            **_race_record(warm),
+            "passed_over": str(warm.passed_over.configuration) if warm.passed_over else None,
+            "passed_over_behind": warm.passed_over_behind,
+        }
+        warm_time = WarmTime(
+            time_ns=warm.time_ns,
+            **ratio_record(warm.ratio),
+            verdict=str(warm.verdict),
+            behind=warm.behind,
+            behind_in_mode=warm.behind_in_mode,
+            counts=finish.incumbent_ns is not None or not known_before,
+        )
     return Winner(
         trial_id=ids[finish.winner.number],
         configuration=finish.winner.configuration,
@@ -276,28 +295,8 @@ def winner_of(
         edges_verified=bool(finish.edge_cases) and not finish.reason,
         exportable=finish.exportable,
         reason=finish.reason,
-        race={
-            **_race_record(finish),
-            "tied": finish.tied,
-            "edges": [str(problem) for problem, _ in finish.edge_cases],
-            "replayed": replayed,
-            "behind": finish.behind,
-            "incumbent": _against_incumbent(finish, ids),
-        }
-        | ({"checked_against": finish.checked_against} if finish.checked_against in RESERVATIONS else {})
-        | ({} if finish.warm is None else {"warm_race": _warm_record(finish.warm)}),
-        warm=None if finish.warm is None else _warm_time(finish, finish.warm, known_before=known_before),
-    )
-
-
-def _warm_time(finish: Finish, warm: WarmFinish, *, known_before: bool) -> WarmTime:
-    return WarmTime(
-        time_ns=warm.time_ns,
-        **ratio_record(warm.ratio),
-        verdict=str(warm.verdict),
-        behind=warm.behind,
-        behind_in_mode=warm.behind_in_mode,
-        counts=finish.incumbent_ns is not None or not known_before,
+        race=race,
+        warm=warm_time,
     )
 
 
@@ -309,14 +308,6 @@ def _race_record(race: InRace) -> dict[str, Any]:
         "rounds": race.rounds,
         "heats": race.heats,
         "seconds": round(race.race_s, 3),
-    }
-
-
-def _warm_record(warm: WarmFinish) -> dict[str, Any]:
-    return {
-        **_race_record(warm),
-        "passed_over": str(warm.passed_over.configuration) if warm.passed_over else None,
-        "passed_over_behind": warm.passed_over_behind,
     }
 
 
