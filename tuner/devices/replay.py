@@ -94,6 +94,8 @@ class ReplayDevice(Device):
             of = "another file of that name"
             if example.is_file() and KernelIdentity(read_kernel(example)).parts == recorded:
                 of = f"docs/examples/{kernel.name}/{example.name}"
+            elif (paths.recordings() / f"{self.recording.name}.json.gz").is_file():
+                of = "the built-in kernel of that name"
             raise RecordingError(
                 f"nothing is recorded for this {kernel.name} ({kernel.file.name}): {self.name} is of {of}, "
                 f"which differs in {', '.join(differing)}",
