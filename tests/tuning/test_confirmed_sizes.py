@@ -35,20 +35,22 @@ def test_a_size_at_which_a_winner_is_wrong_is_the_last() -> None:
     assert len(seen) == 3 and f"n={seen[-1]}" in wrong.reason
 
 
-def test_every_second_size_has_other_scalars() -> None:
+@pytest.mark.parametrize("answered", [True, False])
+def test_every_second_size_has_other_scalars_as_long_as_the_reference_has_an_answer(answered: bool) -> None:
     device, kernel, seen = Track(), load_kernel("saxpy"), list[Mapping[str, float]]()
 
     def edge_case(problem: Problem, configuration: Configuration) -> Measurement:
         seen.append(problem.scalars)
-        return good(1.0)
+        return good(1.0) if answered or not problem.scalars else NOTHING_SAID
 
     device.edge_case = edge_case
     device.fits = lambda problem, configuration: True  # type: ignore[method-assign]
     problem = kernel.problem({"n": 1000})
     winner = Configuration.of("vectorized", {"number": 0, "time": 1e6})
     found = confirmation.confirm(device, problem, winner, 1e6, None, lambda what: None, kernel=kernel)
-    assert len(found.edge_cases) == len(seen) == VERIFIED_PROBLEMS
-    assert all(map(bool, seen[::2])) and not any(map(bool, seen[1::2]))
+    assert len(found.edge_cases) == VERIFIED_PROBLEMS and not found.edge_note
+    assert len(seen) == VERIFIED_PROBLEMS + (not answered)
+    assert list(map(bool, seen)) == [not turn % 2 and (answered or not turn) for turn in range(len(seen))]
 
 
 @pytest.mark.parametrize(("n", "sizes"), [(2**24, [2**24]), (2**24 + 1, [])])

@@ -120,16 +120,13 @@ def confirm(
             reason = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
             return Confirmation(measurement, reason=reason)
         say(f"verifying the winner {'at edge-case sizes' if any_size else 'with other inputs'}")
-        checked = _EdgeCases(device, winner, say, kernel.of_one_size if kernel is not None else "")
+        checked = _EdgeCases(device, winner, say, kernel)
         with device.phases.phase("edge-case sizes"):
-            edge_cases = checked.verify(problem, kernel) if any_size else []
+            edge_cases = checked.verify(problem) if any_size else []
         verified = edge_cases
         small = math.prod(problem.sizes.values()) <= MAX_VARIED_ELEMENTS
-        if not edge_cases and (small or not any_size):  # no other size suits it
-            passed = with_other_scalars(kernel, problem, device.gpu) if kernel is not None else problem
-            verified = checked.verify_at(passed, contents=True)
-            if passed != problem and not verified:
-                verified = checked.verify_at(problem, contents=True)
+        if not edge_cases and (small or not any_size):
+            verified = checked.verify_at(problem, contents=True, others=True)  # no other size suits it
         failed = [(at, answer) for at, answer in verified if answer.status is not Status.OK]
         varied = next((one for _, one in verified if one.contents), None)
         found = Confirmation(measurement, edge_cases, varied, checked.note)
@@ -163,52 +160,66 @@ class _EdgeCases:
         device: where it raced.
         winner: the configuration.
         say: told of a size that takes long.
-        of_one_size: why there may be no other size.
+        kernel: the winner's.
     """
 
     def __init__(
-        self, device: Device, winner: Configuration, say: Callable[[str], None], of_one_size: str
+        self, device: Device, winner: Configuration, say: Callable[[str], None], kernel: KernelSpec | None
     ) -> None:
-        self._device, self._winner, self._say, self._of_one_size = device, winner, say, of_one_size
+        self._device, self._winner, self._say, self._kernel = device, winner, say, kernel
         self._ends = time.monotonic() + EDGE_CASES_S
         self._count = 0
+        self._varies = True
+        """Whether the reference has an answer to other scalars, as far as that is known."""
         self._undecided: list[str] = []
 
-    def verify(self, problem: Problem, kernel: KernelSpec | None) -> SizesChecked:
+    def verify(self, problem: Problem) -> SizesChecked:
         """Return what the output was worth at sizes around its tile and beside those of a problem.
 
         Every second one has other scalars. A size at which nothing says what is right makes room for the next. At one
         of them inputs have further contents. The first at which it is wrong is the last.
         """
-        near = problem
+        near, kernel = problem, self._kernel
         fits: Fits = self._device.fits
         if self._device.host_s > SLOW_CASE_S:
             near = halved(problem, SLOW_CASE_S / self._device.host_s)
             fits = no_larger(near, kernel, self._device.gpu, fits) if kernel is not None else fits
         cases = edge_case_problems(near, self._winner, fits, kernel)
-        if kernel is not None and kernel.scalars:
-            cases = (
-                with_other_scalars(kernel, case, self._device.gpu) if turn % 2 else case
-                for turn, case in enumerate(cases, 1)
-            )
         usual = list(islice(cases, VERIFIED_PROBLEMS))
         if kernel is not None:
             for case in usual:
                 self._device.compile_ahead(kernel, case, [self._winner])
         varied = varied_problem(kernel, usual, self._device.gpu) if kernel is not None else None
         checked: SizesChecked = []
-        for case in chain(usual, cases):
+        for turn, case in enumerate(chain(usual, cases)):
             if self._count >= VERIFIED_PROBLEMS or len(self._undecided) >= MOST_UNDECIDED:
                 break
-            checked += (found := self.verify_at(case, contents=case == varied))
+            checked += (found := self.verify_at(case, contents=case == varied, others=turn % 2 == 0))
             if any(is_wrong(answer) for _, answer in found):
                 break
             if case == varied and not found and kernel is not None:
                 varied = varied_problem(kernel, usual[usual.index(case) + 1 :], self._device.gpu)
         return checked
 
-    def verify_at(self, case: Problem, *, contents: bool) -> SizesChecked:
-        """Return what the output is worth at one size; nothing where no answer can be had."""
+    def verify_at(self, case: Problem, *, contents: bool, others: bool) -> SizesChecked:
+        """Return what the output is worth at one size; nothing where no answer can be had.
+
+        Args:
+            case: the problem.
+            contents: whether inputs have further contents.
+            others: whether scalars are others, as long as the reference has an answer to them.
+        """
+        if others and self._varies and self._kernel is not None:
+            passed, undecided = with_other_scalars(self._kernel, case, self._device.gpu), len(self._undecided)
+            if passed != case:
+                found = self._verified(passed, contents=contents)
+                if any(answer.status is Status.OK or is_wrong(answer) for _, answer in found):
+                    return found
+                self._varies, self._count = False, self._count - len(found)
+                del self._undecided[undecided:]
+        return self._verified(case, contents=contents)
+
+    def _verified(self, case: Problem, *, contents: bool) -> SizesChecked:
         left_s = self._ends - time.monotonic()
         if left_s <= 0:
             return []
@@ -232,7 +243,7 @@ class _EdgeCases:
             return f"the limit of {EDGE_CASES_S:g} s ended that"
         if self._undecided:
             return f"elsewhere nothing says what is right: {self._undecided[0]}"
-        return self._of_one_size
+        return self._kernel.of_one_size if self._kernel is not None else ""
 
 
 def _fresh_process(
