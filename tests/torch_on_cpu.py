@@ -22,7 +22,7 @@ from tuner.runtime.manifest import read_manifest
 from tuner.runtime.matching import PreparedCall, match
 from tuner.runtime.operation import Operation
 from tuner.runtime.torch_gradients import evaluate_element
-from tuner.winners.contents import json_of
+from tuner.winners.manifest import json_of
 from tuner.winners.records import computation_of
 
 Compute = Callable[..., None]

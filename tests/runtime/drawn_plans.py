@@ -19,7 +19,7 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec
-from tuner.winners.contents import json_of
+from tuner.winners.manifest import json_of
 from tuner.winners.records import (
     BundledConfiguration,
     CompiledLaunch,

@@ -13,8 +13,9 @@ from tests.simulated_gpu import SimulatedGpu
 from tuner.core.model import canonical_json
 from tuner.database.database import Database
 from tuner.kernel.spec import KernelSpec
-from tuner.winners.contents import CompiledConfiguration, contents_of, manifest_of, manifest_record
+from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
+from tuner.winners.manifest import CompiledConfiguration, manifest_of, manifest_record
 from tuner.winners.portfolios import stored_portfolios
 from tuner.winners.records import CompiledLaunch
 

@@ -33,8 +33,9 @@ from tuner.studies.portfolio import Building, Built
 from tuner.studies.portfolio_candidates import CandidateChoice
 from tuner.studies.portfolio_cover import cover
 from tuner.studies.portfolio_races import PortfolioRequest
-from tuner.winners.contents import CompiledConfiguration, contents_of, manifest_of, manifest_record
+from tuner.winners.contents import contents_of
 from tuner.winners.current import Kernels
+from tuner.winners.manifest import CompiledConfiguration, manifest_of, manifest_record
 from tuner.winners.portfolios import (
     TIMED,
     Portfolio,

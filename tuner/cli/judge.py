@@ -30,9 +30,10 @@ from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import say, show_line
 from tuner.studies.judging.judge import Judgement, candidate_record
+from tuner.studies.judging.modules import write_task
 from tuner.studies.judging.report import show_verdict
 from tuner.studies.judging.rounds import BEST, Rounds
-from tuner.studies.judging.task import Task, task_of, write_task
+from tuner.studies.judging.task import Task, task_of
 from tuner.studies.judging.verdict import EXIT_REFUSED, Verdict, schema
 from tuner.studies.judging.without_gpu import seen_without_gpu
 

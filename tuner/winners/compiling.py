@@ -33,15 +33,9 @@ from tuner.kernel.templates import text_of
 from tuner.runtime.entries import Manifest
 from tuner.runtime.operation import Operation
 from tuner.winners.bundle import bundle_files
-from tuner.winners.contents import (
-    PROBE_ENTRY,
-    CompiledConfiguration,
-    Contents,
-    contents_of,
-    manifest_of,
-    manifest_record,
-)
+from tuner.winners.contents import Contents, contents_of
 from tuner.winners.current import Kernels, choose_winners, kernel_filters, named_kernel
+from tuner.winners.manifest import PROBE_ENTRY, CompiledConfiguration, manifest_of, manifest_record
 from tuner.winners.portfolios import portfolios_of
 from tuner.winners.records import BundledConfiguration, CompiledLaunch
 

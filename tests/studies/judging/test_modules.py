@@ -14,7 +14,7 @@ from tuner.children import module_worker
 from tuner.children.module_worker import Port, Ports, ports
 from tuner.kernel import modules
 from tuner.kernel.load import load_kernel
-from tuner.studies.judging import task as writing
+from tuner.studies.judging import modules as writing
 
 torch = pytest.importorskip("torch")
 

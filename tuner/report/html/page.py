@@ -22,9 +22,9 @@ from plotly.offline import get_plotlyjs
 from tuner.core.version import __version__
 from tuner.report.html import timing_figures, words
 from tuner.report.html.drawing import ACCENT, DIM, SECOND, THIRD, Figure
+from tuner.report.html.roofline_figures import roofline, rooflines
 from tuner.report.html.study_figures import study_figures
 from tuner.report.html.subjects import Subjects, TunedProblem
-from tuner.report.html.timing_figures import roofline, rooflines
 from tuner.report.layout import kept_together
 from tuner.report.terminal import printable
 
