@@ -21,7 +21,7 @@ from tuner.kernel.plan import tensors_of
 from tuner.kernel.python_reference import Asked, expected_on_host
 from tuner.kernel.reference import Expected, norm_allowance, settle_reference, tolerance
 from tuner.kernel.roofline import ARCHITECTURES
-from tuner.studies.judging import task as writing
+from tuner.studies.judging import modules as writing
 
 torch = pytest.importorskip("torch")
 
