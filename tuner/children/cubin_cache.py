@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -120,7 +120,7 @@ class CubinCache:
         return self.folder / key[:2] / f"{key[2:]}.cubin"
 
 
-def remove_oldest(entries: Iterable[tuple[float, int, str]], limit_bytes: int) -> None:
+def remove_oldest(entries: Collection[tuple[float, int, str]], limit_bytes: int) -> None:
     """Remove files, each with the time when it was last read and its size, the oldest first until the rest fits."""
     excess = sum(size for _, size, _ in entries) - limit_bytes
     for _, size, path in sorted(entries):
