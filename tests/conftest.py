@@ -175,7 +175,7 @@ def tune(
 
 @pytest.fixture
 def any_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels are compiled, but nobody looks at how good their code is."""
+    """Have kernels compiled fast, without optimisation: their code is not looked at."""
     monkeypatch.setenv(compiled_once.ANY_CODE, "1")
 
 

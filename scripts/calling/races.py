@@ -58,9 +58,8 @@ class StreamGraph(Graph):
         self._events: list[Any] = []
         self._capturing = False
 
-    @property
-    def _stream(self) -> Any:
-        """The stream, which is captured now."""
+    def _captured(self) -> Any:
+        """Return the stream, which is captured from the first call on."""
         if not self._capturing and self._graph is None:
             mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
             check(cu.cuStreamBeginCapture(self._context.stream, mode))
@@ -73,21 +72,21 @@ class StreamGraph(Graph):
 
     def kernel(self, kernel: Kernel) -> None:
         """Launch it."""
-        kernel.launch(int(self._stream))
+        kernel.launch(int(self._captured()))
 
     def memset(self, address: int, byte: int, size_bytes: int) -> None:
         """Set memory to a byte."""
-        check(cu.cuMemsetD8Async(address, byte, size_bytes, self._stream))
+        check(cu.cuMemsetD8Async(address, byte, size_bytes, self._captured()))
 
     def copy(self, to: int, source: int, size_bytes: int) -> None:
         """Copy within the device."""
-        check(cu.cuMemcpyDtoDAsync(to, source, size_bytes, self._stream))
+        check(cu.cuMemcpyDtoDAsync(to, source, size_bytes, self._captured()))
 
     def event(self) -> Any:
         """Record a new event, and give it."""
         event = check(cu.cuEventCreate(cu.CUevent_flags.CU_EVENT_DEFAULT.value))
         self._events.append(event)
-        check(cu.cuEventRecordWithFlags(event, self._stream, EXTERNAL))
+        check(cu.cuEventRecordWithFlags(event, self._captured(), EXTERNAL))
         return event
 
     def prepare(self) -> None:

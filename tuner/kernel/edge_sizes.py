@@ -164,7 +164,7 @@ def _said(
 
 
 def with_other_scalars(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> Problem:
-    """Return a problem with other floating-point scalars: who calls a winner may pass others than the file has.
+    """Return a problem with other floating-point scalars: a caller of its winner may pass others than the file has.
 
     They are somewhat smaller, so that a share or a probability stays one; zero stays zero. It is the same problem
     where the reference does not take all of them: two may belong together, such as a scale and its inverse.

@@ -56,7 +56,7 @@ class PythonFunction:
         return f"{self.file.name}:{self.name}"
 
     def parameters(self) -> frozenset[str]:
-        """The names of what it takes, by the text of its file; none where that has no such function."""
+        """Return the names of what it takes, by its file's text, which is not run; none where that lacks it."""
         with suppress(OSError, SyntaxError, ValueError):
             for node in ast.parse(self.file.read_bytes()).body:
                 if isinstance(node, ast.FunctionDef) and node.name == self.name:

@@ -20,8 +20,8 @@ from tests.inspect.check.planted import FILE_ALONE, Fault, findings, finds, plan
 from tuner.cli import check
 from tuner.core.observer import Observer
 from tuner.core.processes import ChildDied
-from tuner.inspect.check.findings import TomlLines
 from tuner.inspect.check.host_children import HostChild, HostChildren
+from tuner.inspect.check.toml_lines import TomlLines
 from tuner.kernel.load import builtin_kernels, find_kernel
 from tuner.kernel.toml.file import read_file
 from tuner.report.progress import Progress

@@ -17,10 +17,11 @@ from tuner.children.cubin import Variable, filled_variable, function_name, varia
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Resources, Status
-from tuner.inspect.check.findings import Key, Report
+from tuner.inspect.check.findings import Report
 from tuner.inspect.check.parameters import check_parameters
 from tuner.inspect.check.signatures import PlannedCall, check_signatures
 from tuner.inspect.check.subjects import Checks, Subject, alternatives
+from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import read_source
 from tuner.kernel.plan import invalid_reason, reference_configuration, reference_launch
 from tuner.kernel.source.declarations import Item, read_declarations

@@ -14,10 +14,11 @@ from pathlib import Path
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import parse
-from tuner.inspect.check.findings import Key, Report, TomlLines
+from tuner.inspect.check.findings import Report
 from tuner.inspect.check.host_children import HostChildren, Outcome, Run, elements_of
 from tuner.inspect.check.host_worker import LENGTHS, HostRequest
 from tuner.inspect.check.subjects import Subject, alternatives
+from tuner.inspect.check.toml_lines import Key, TomlLines
 from tuner.inspect.check.uses import code_files
 from tuner.kernel.contents import RANDOM, Content, is_random
 from tuner.kernel.draft import GAP

@@ -17,8 +17,8 @@ from tuner.core.messages import UnsendableError
 from tuner.core.model import Problem
 from tuner.core.observer import Observer
 from tuner.core.processes import Child, ChildDied
-from tuner.inspect.check.findings import Key
 from tuner.inspect.check.host_worker import CPU_S, HOST_RUNS, HostRequest, HostResult
+from tuner.inspect.check.toml_lines import Key
 from tuner.inspect.emulator import building
 from tuner.inspect.emulator.accesses import Pattern
 from tuner.report.tables import counted

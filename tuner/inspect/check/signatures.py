@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.core.model import Status, Value
-from tuner.inspect.check.findings import Key, Report
+from tuner.inspect.check.findings import Report
+from tuner.inspect.check.toml_lines import Key
 from tuner.kernel.headers import with_own_headers
 from tuner.kernel.options import options_of
 from tuner.kernel.plan import tensors_of

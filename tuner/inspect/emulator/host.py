@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from tuner.children.cubin import function_name
 from tuner.children.headers import header_folders, hosts_of_cuda, included
-from tuner.inspect.emulator.accesses import RENDERED, Lasting, Row, Symbols, Told
+from tuner.inspect.emulator.accesses import Row, Told
 from tuner.inspect.emulator.building import LINKED, NotForHost, compile_cpp, machine
 from tuner.inspect.emulator.source import BESIDE, arch_of, dynamic_names, for_host, macros, shared_places
+from tuner.inspect.emulator.symbols import RENDERED, Lasting, Symbols
 from tuner.kernel.contents import encoded, from_bits, in_memory
 from tuner.runtime.expressions import round_up
 from tuner.runtime.launches import Launch

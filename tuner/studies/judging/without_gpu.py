@@ -8,8 +8,9 @@ from tuner.children.compilation import RenderRequest
 from tuner.children.compile_pool import CompilePool
 from tuner.core import paths
 from tuner.core.model import Gpu, Problem, Status
-from tuner.inspect.check.findings import Report, TomlLines
+from tuner.inspect.check.findings import Report
 from tuner.inspect.check.signatures import PlannedCall, check_signatures
+from tuner.inspect.check.toml_lines import TomlLines
 from tuner.kernel.default import default_configuration
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.judging.task import Task, no_configuration
