@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.compiled_once import KEPT
 from tests.on_host import of_slices
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.inspect.emulator.building import UNSEEN, compile_cpp
@@ -36,10 +37,13 @@ HERE = Path(__file__).parent
 
 @functools.cache
 def machine() -> Path:
-    """Return ``sm90.cpp`` compiled, once for all kernels: beside the emulator's own part."""
+    """Return ``sm90.cpp`` compiled, once for all kernels.
+
+    It is not in the emulator's folder, which another worker that begins at the same time replaces by its own.
+    """
     files = [HERE / name for name in ("sm90.hpp", "sm90_state.hpp", "sm90.cpp")]
     fast = "-O2"  # it makes all products
-    kept = emulator_folder() / f"sm90-{digest([fast, *(file.read_text() for file in files)])}.o"
+    kept = KEPT / f"sm90-{digest([fast, emulator_folder().name, *(file.read_text() for file in files)])}.o"
     if not kept.is_file():
         new = kept.with_name(f"{kept.name}-{os.getpid()}")
         compile_cpp("-c", UNSEEN, fast, f"-I{emulator_folder()}", "-o", new, files[-1])
