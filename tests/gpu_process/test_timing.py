@@ -81,7 +81,7 @@ def test_slow_hardware_is_waited_out(card: Card, timer: Timer, why: str) -> None
     card.spells = [(0.0, 0.5, why)]
     group = Group(card)
     found = take(timer, group)
-    assert card.slept == list(WAIT_S[:3])  # 0.1 + 0.2 + 0.4 s
+    assert 0.5 <= sum(card.slept) < 0.5 + 2 * WAIT_S[0]
     assert (found.tags, group.launches) == (set(), 1)
 
 
@@ -110,7 +110,7 @@ def test_slow_hardware_that_recovers_within_the_group_is_tagged(card: Card, time
 
 def test_slow_hardware_that_comes_back_under_load_is_kept_and_tagged(card: Card, timer: Timer) -> None:
     """It recovers as soon as it is left alone; then the last of the takes is all there is."""
-    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.115, 0.225, 0.335)]
+    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.065, 0.125, 0.185)]
     card.spells.append((0.0, FOREVER, "power_cap"))
     group = Group(card)
     found = take(timer, group)
@@ -166,7 +166,7 @@ def test_contradiction_is_taken_again_and_then_refused(
 
 
 def test_last_take_decides_between_slow_hardware_and_a_contradiction(card: Card, timer: Timer) -> None:
-    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.115, 0.225)]
+    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.065, 0.125)]
     group = Group(card, takes=(*([Take()] * (TRIES - 1)), Take(stamps=0.5)))
     with pytest.raises(ClockMismatchError, match="on the GPU's clock"):
         take(timer, group)

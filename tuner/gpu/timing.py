@@ -147,8 +147,9 @@ COLD_AFTER_S = 0.2
 """A card that had nothing to do for so long has to be warmed up again."""
 TRIES = 4
 """Takes of a group that something else disturbed."""
-WAIT_S = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Pauses while the hardware slows down by itself; after the last the group is taken as it is, and tagged."""
+WAIT_S = (0.05,) * 62
+"""Pauses while the hardware slows down by itself, mostly for less than 0.7 s; after the last the group is taken as it
+is, and tagged."""
 MOST_WAITING_S = TRIES * (sum(WAIT_S) + WARM_UP_S)
 """What the takes of one group can add to the time of its own work: waiting, and load ahead of it."""
 
