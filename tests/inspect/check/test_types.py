@@ -104,9 +104,16 @@ def test_golden_files_are_compared_at_their_size(capsys: pytest.CaptureFixture[s
     assert status == 1 and "y[299] is" in line and "at n=300" in line
 
 
-def test_pairs_and_fours_of_float8_round_as_on_a_gpu(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def changed(file: Path, old: str, new: str) -> Path:
+    """Return the file of a kernel with other code in another folder: a child reads each file once."""
+    folder = file.parent / "changed"
+    shutil.copytree(file.parent, folder)
+    code = folder / "right.cu"
+    code.write_text(code.read_text().replace(old, new))
+    return folder / file.name
+
+
+def test_pairs_and_fours_of_float8_round_as_on_a_gpu(child: CpuChild, tmp_path: Path) -> None:
     file = written(tmp_path, "float8_e4m3fn", "right")
     file.write_text(file.read_text().replace('"-x"', '"96 * x"').replace("= 300", "= 512"))
     file.write_text(
@@ -121,14 +128,11 @@ def test_pairs_and_fours_of_float8_round_as_on_a_gpu(
         y[4 * i + 2].__x = __nv_cvt_float_to_fp8(96 * v.z, __NV_SATFINITE, __NV_E4M3);
         y[4 * i + 3] = input_type(96.0 * v.w);"""
     code.write_text(code.read_text().replace("if (i < n) y[i] = input_type(-float(x[i]));", four))
-    assert findings(capsys, str(file), "--cc", "90") == (0, [])
-    code.write_text(code.read_text().replace("96 * v.y", "96 * v.x"))
-    assert findings(capsys, str(file), "--cc", "90")[0] == 1
+    assert cpu_run(child, file) == HostResult()
+    assert cpu_run(child, changed(file, "96 * v.y", "96 * v.x")).fault
 
 
-def test_conversions_to_integers_round_as_their_names_say(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_conversions_to_integers_round_as_their_names_say(child: CpuChild, tmp_path: Path) -> None:
     file = written(tmp_path, "float64", "right")
     text = file.read_text().replace('numpy = "-x"', 'python = "r.py:f"')
     file.write_text(text.replace('dtype = "input" }', 'dtype = "input", init = { uniform = [-3, 3] } }', 1))
@@ -142,12 +146,11 @@ def test_conversions_to_integers_round_as_their_names_say(
         + __hiloint2double(__double2hiint(x[i]), __double2loint(x[i])) - x[i] * CUDART_ONE"""
     headers = "#include <math_constants.h>\n#include <vector_types.h>\n#include <cuda_fp16.h>\n"
     code.write_text(headers + code.read_text().replace("-x[i]", value))
-    assert findings(capsys, str(file), "--cc", "90") == (0, [])
-    code.write_text(code.read_text().replace("_ru(", "_rd("))
-    assert findings(capsys, str(file), "--cc", "90")[0] == 1
+    assert cpu_run(child, file) == HostResult()
+    assert cpu_run(child, changed(file, "_ru(", "_rd(")).fault
 
 
-def test_a_wide_integer_is_compared_in_full(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_wide_integer_is_compared_in_full(child: CpuChild, tmp_path: Path) -> None:
     file = written(tmp_path, "uint64", "right")
     text = file.read_text().replace('dtype = "input" }', 'dtype = "input", init = { uniform = [RANGE] } }', 1)
     ends = "18446744073709551000, 18446744073709551615"
@@ -156,10 +159,8 @@ def test_a_wide_integer_is_compared_in_full(capsys: pytest.CaptureFixture[str], 
     file.write_text(text.replace("RANGE", ends).replace("3 * x - 1", "x + x"))
     code = file.with_name("right.cu").read_text()
     file.with_name("right.cu").write_text(code.replace("3 * x[i] - 1", "x[i] + x[i]"))
-    assert findings(capsys, str(file), "--cc", "90") == (0, [])
-    file.with_name("right.cu").write_text(code.replace("3 * x[i] - 1", "x[i] + x[i] + 1"))
-    status, (line,) = findings(capsys, str(file), "--cc", "90")
-    assert status == 1 and " is 1844674407370" in line
+    assert cpu_run(child, file) == HostResult()
+    assert " is 1844674407370" in cpu_run(child, changed(file, "x[i] + x[i]", "x[i] + x[i] + 1")).fault
 
 
 @pytest.mark.parametrize(

@@ -108,9 +108,6 @@ OF_VARIANTS = [
 ON_CPU = [
     Fault("edge", PLAIN, "if (column < columns) {", "{", "variants.", "array|wrong", TOML),
     Fault(
-        "index", PLAIN, "float(bias[column])", "float(bias[first])", "variants.", r"out\[\d+, \d+\] is", TOML
-    ),
-    Fault(
         "input",
         PLAIN,
         "const long long row",
@@ -119,7 +116,6 @@ ON_CPU = [
         "input x is written",
         TOML,
     ),
-    Fault("barrier", STAGED, "    __syncthreads();\n", "", "variants.", "wrong", TOML),
     Fault(
         "waits",
         STAGED,
