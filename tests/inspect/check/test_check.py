@@ -369,4 +369,6 @@ def test_a_reference_without_an_end_is_no_success(
         if more:
             assert json.loads(said.out)["complete"] is False
         else:
-            assert "0 findings, but no reference to compare with, in " in said.err and "tune it" not in said.err
+            assert (
+                "0 findings, but no reference to compare with, in " in said.err and "tune it" not in said.err
+            )

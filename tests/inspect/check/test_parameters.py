@@ -25,7 +25,7 @@ reference = { numpy = "2 * x" }
 work = { bytes = "8 * n" }
 @COMPILE@
 [variants.v.parameters]
-block = { values = [64, 128] }
+block = { values = [@BLOCKS@] }
 @PARAMETERS@
 [[variants.v.launches]]
 template = "@FILE@"
@@ -57,12 +57,13 @@ def kernel(
     bound: str = "",
     launch: str = "",
     header: str = "",
+    blocks: str = "64, 128",
 ) -> Path:
     """Write a kernel that multiplies with a parameter, and return its file."""
     path = folder / "twice.toml"
     compile_ = f"[compile]\noptions = [{options}]" if options else ""
     text = KERNEL.replace("@COMPILE@", compile_).replace("@PARAMETERS@", parameters).replace("@FILE@", file)
-    path.write_text(text.replace("@LAUNCH@", launch))
+    path.write_text(text.replace("@LAUNCH@", launch).replace("@BLOCKS@", blocks))
     (folder / file).write_text(before + code.replace("@BODY@", body).replace("@BOUND@", bound))
     (folder / "old.h").write_text(header)
     return path
@@ -79,7 +80,7 @@ WRONG = {
     "in the source": ({"before": "\n#define factor 2\n"}, "twice.cu:2: factor is defined again"),
     "in a header": ({"before": '#include "old.h"\n', "header": "//\n\n#define factor 2\n"}, "old.h:3: factor is def"),
     "after #undef": ({"before": "#undef factor\n#define factor 2\n"}, "twice.cu:1: factor is undefined here"),
-    "a block": ({"before": "#define block 128\n"}, "twice.cu:1: block is defined again"),
+    "a block": ({"before": "#define block 128\n", "blocks": "64, 128"}, "twice.cu:1: block is defined again"),
     "as a question": (
         {"code": CODE.replace("factor", "2"), "before": "#ifdef factor\n#endif\n"},
         "twice.cu:1: factor is defined for each of its values; write #if factor",
@@ -112,7 +113,9 @@ def test_a_parameter_that_does_nothing_is_found_with_its_cause(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     planted, said = WRONG[name]
-    (line,) = found(capsys, kernel(tmp_path, **planted), "--configurations", "1", "--cc", "90")
+    (line,) = found(
+        capsys, kernel(tmp_path, **{"blocks": "64", **planted}), "--configurations", "1", "--cc", "90"
+    )
     assert said in line
 
 
@@ -123,7 +126,10 @@ RIGHT = {
         "parameters": "factor = { values = [1, 2, 3] }",
     },
     "in the launch": {"code": CODE.replace("factor", "2"), "launch": 'shared_bytes = "4 * factor"'},
-    "beside one value": {"code": CODE.replace("factor *", "(block == 128 ? factor : 2) *")},
+    "beside one value": {
+        "blocks": "64, 128",
+        "code": CODE.replace("factor *", "(block == 128 ? factor : 2) *"),
+    },
     "in a template": {"file": "twice.cu.j2", "code": TEMPLATE.replace("factor", "{{ factor }}")},
     "for one dtype": {
         "code": CODE.replace("factor *", "(sizeof(input_type) == 2 ? factor : 2) *"),
@@ -139,7 +145,7 @@ RIGHT = {
 def test_a_parameter_that_does_something_somewhere_is_not_found(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = kernel(tmp_path, **RIGHT[name])
+    path = kernel(tmp_path, **{"blocks": "64", **RIGHT[name]})
     if name == "for one dtype":
         text = path.read_text().replace('input = "float32"', 'input = ["float32", "float16"]')
         path.write_text(text)

@@ -288,7 +288,9 @@ def test_headers_of_cuda_are_there_and_come_before_parameters(
     def write(name: str, value: str, *headers: str) -> None:
         """Let the kernel have a parameter of a name that headers have, too."""
         file.write_text(text.replace("block_size = {", f"{name} = {{ values = [64] }}\nblock_size = {{"))
-        body = code.replace("-x[i]", value).replace("const int i", f"__shared__ float room[{name}]; const int i")
+        body = code.replace("-x[i]", value).replace(
+            "const int i", f"__shared__ float room[{name}]; const int i"
+        )
         file.with_name("right.cu").write_text("".join(f"#include <{one}>\n" for one in headers) + body)
 
     write(
