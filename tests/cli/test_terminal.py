@@ -310,7 +310,7 @@ def test_a_full_disk_is_no_success(database: Path, unbuffered: str) -> None:
     assert done.stderr.startswith(b"tune: cannot write: No space left")
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["show"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["show", "vector_add"]])
 def test_a_reader_that_leaves_is_no_failure_of_ours(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)

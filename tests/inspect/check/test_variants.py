@@ -29,7 +29,6 @@ ROWS = 'shape = ["rows"], dtype = "input"'
 ARGUMENTS = 'arguments = ["x", "bias", "out", "scale", "columns"]'
 CONSTRAINT = "block_size * items <= columns"
 FLOAT = '{ value = "columns", dtype = "float32" }'
-SCRATCH = 'scaled = { shape = ["rows", "columns"], dtype = "float32" }'
 OF_VARIANTS = [
     Fault("sum", TOML, CONSTRAINT, "block_size + items", "block_size + items", "no condition"),
     Fault("never", TOML, CONSTRAINT, "block_size > columns + 9999", "9999", "no valid"),
@@ -61,8 +60,6 @@ OF_VARIANTS = [
         FLOAT,
         "argument 5 .*integer; give it as .*int32",
     ),
-    Fault("order", TOML, '"out", "scale"', '"scale", "out"', '"scale", "out"', "argument 3 .*a pointer"),
-    Fault("dtype", TOML, SCRATCH, SCRATCH.replace("32", "64"), '["x", "scaled"', "float64.*32-bit float"),
     Fault("entry", TOML, 'entry = "blend"', 'entry = "blemd"', "launches]]", "blemd"),
     Fault("code", PLAIN, "const int column =", "const int colunm =", "column < columns", "column"),
     Fault("source", STAGED, "to_float(bias[column])", "to_flaot(bias[column])", "to_flaot", "to_flaot"),
