@@ -141,7 +141,7 @@ def test_refusals(command: Callable[..., Said], kernel: KernelSpec, device: Benc
     assert "could not be timed: hang: no end" in said.err
 
 
-@pytest.mark.parametrize("name", ["ablate", "profile", "sanitize"])
+@pytest.mark.parametrize("name", ["ablate", "sanitize"])
 def test_a_slip_is_said_without_a_gpu(
     name: str,
     kernel: KernelSpec,
