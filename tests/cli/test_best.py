@@ -149,12 +149,6 @@ def test_best_of_a_kernel_that_is_there_or_of_none_says_what_is_wrong(path: Path
     assert f"find one with: tune {softmax}" in str(fails(best, "--kernel", softmax))
 
 
-def test_an_unconfirmed_winner_says_why(path: Path) -> None:
-    fill(path, "c", SMALL, exportable=False)
-    assert "no: a fresh process took 300 us" in call(best, "--size", "m=1").output
-    assert len(list(csv.DictReader(io.StringIO(call(best, "--csv").output)))) == 2
-
-
 def test_best_keeps_ways_of_timing_apart(path: Path) -> None:
     fill(path, "c", GEMM, conditions=WARM, time_ns=90_000.0)
     fill(path, "d", GEMM, conditions=HOT, time_ns=210_000.0)

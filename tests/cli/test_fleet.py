@@ -78,7 +78,6 @@ def test_a_list_of_problems_overlaps_on_one_gpu(tune: Tune) -> None:
         ("cuda:0,cuda:2", "there is no GPU cuda:2; this machine has 2: cuda:0 to cuda:1"),
         ("cuda:0,replay", "replay is no GPU"),
         ("cuda:0,1", "1 is no GPU"),
-        (",", "names a GPU twice"),
     ],
 )
 def test_a_wrong_list_of_gpus_is_refused(tune: Tune, device: str, said: str, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def said_by_stranger(tmp_path: Path, module: str, *arguments: str) -> subprocess
 
 def test_tuning(tmp_path: Path) -> None:
     kernel = write_kernel(tmp_path / "own")
-    arguments = ["--kernel", str(kernel), "--trials", "6", "-j", "1", "--sampler", "random"]
+    arguments = ["--kernel", str(kernel), "--trials", "2", "-j", "1", "--sampler", "random"]
     said = said_by_stranger(tmp_path, "tests.faults.tune_fake", *arguments)
     assert said.returncode == 0, said.stderr
     cache = tmp_path / f"kernel-tune-{STRANGER}"

@@ -46,11 +46,11 @@ def test_a_number_that_is_called_has_no_value(capsys: pytest.CaptureFixture[str]
 
 
 def test_many_macros_take_seconds() -> None:
-    """About 1; 80 where the time grows with their square. The bound leaves room for a busy machine."""
-    text = "".join(f"#ifndef M{i}\n#define M{i} {i}\n#endif\n" for i in range(10_000))
+    """About half of one; 20 where the time grows with their square. The bound leaves room for a busy machine."""
+    text = "".join(f"#ifndef M{i}\n#define M{i} {i}\n#endif\n" for i in range(5_000))
     began = time.process_time()
-    assert len(preprocessed(text).macros) == 10_000
-    assert time.process_time() - began < 30
+    assert len(preprocessed(text).macros) == 5_000
+    assert time.process_time() - began < 15
 
 
 @pytest.mark.parametrize(

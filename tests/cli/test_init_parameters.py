@@ -370,4 +370,6 @@ __global__ void forces(const float* x, float* y, int n) {
     data, _ = init(capsys, kernel + host)
     one = data["variants"]["main"]["parameters"]["electrostatics"]
     assert one["values"] == [0, 4, 5] and one["default"] == 4
-    assert said_by(capsys, "check", "./kernel.toml", "--configurations", "1", "--cc", "90").code == 0
+    assert (
+        said_by(capsys, "check", "./kernel.toml", "--configurations", "1", "--cc", "90", "--no-cpu").code == 0
+    )

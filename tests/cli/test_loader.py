@@ -19,7 +19,7 @@ from tests.commands import assert_refused, said_by
 from tests.test_imports import HEAVY
 from tuner.cli import ADVANCED, FORMER, GROUPS, cli
 from tuner.cli import COMMANDS as LISTED
-from tuner.cli.commands.results import best, db, trial, trials
+from tuner.cli.commands.results import db, trials
 from tuner.cli.commands.run import SECTIONS, run
 from tuner.cli.commands.winners import export
 from tuner.cli.options import Duration
@@ -169,16 +169,6 @@ def test_a_text_in_place_of_a_number_is_refused_in_plain_words(capsys: pytest.Ca
 
 def test_short_helps_are_whole() -> None:
     assert "..." not in call(db, "--help").output.partition("Commands:")[2]
-
-
-@pytest.mark.parametrize("command", [trials, best, trial, db, export, *db.commands.values()])
-def test_help_says_what_it_does(command: click.Command) -> None:
-    output = call(command, "--help").output
-    assert "Usage:" in output
-    if command in (best, export):
-        assert f"tune {command.name} " in output
-    if command in (trials, trial):
-        assert "tune trials " in output
 
 
 @pytest.mark.parametrize("words", [*LISTED, "cluster start", "cluster run"])

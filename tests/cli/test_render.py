@@ -34,14 +34,12 @@ def kernel_file(tmp_path: Path) -> Path:
 
 
 def test_a_database_that_is_named_and_is_not_there_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("render", "explain"):
-        said = said_by(capsys, command, "vector_add", "--db", "none.db")
-        assert (
-            said.code == 0
-            and "there is no database none.db; this problem was not tuned" in said.out + said.err
-        )
-        said = said_by(capsys, command, "vector_add", "--config", "default", "--db", "none.db")
-        assert said.code == 0 and "none.db" not in said.out + said.err, "nothing is asked of it"
+    said = said_by(capsys, "render", "vector_add", "--db", "none.db")
+    assert (
+        said.code == 0 and "there is no database none.db; this problem was not tuned" in said.out + said.err
+    )
+    said = said_by(capsys, "render", "vector_add", "--config", "default", "--db", "none.db")
+    assert said.code == 0 and "none.db" not in said.out + said.err, "nothing is asked of it"
 
 
 def tune_render(capsys: pytest.CaptureFixture[str], *arguments: object) -> Said:

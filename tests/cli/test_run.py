@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import signal
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,14 +73,9 @@ def test_main_job(tune: Tune, tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*), min(replayed) FROM trials").fetchone() == (12, 1)
 
 
-def test_quiet_says_the_result_only(tune: Tune) -> None:
-    said = tune(*SMALL, "--quiet")
-    assert said.err == ""
-    assert "winner" in said.out
-
-
 def test_json(tune: Tune) -> None:
     said = tune(*SMALL, "--json", "--quiet")
+    assert said.err == ""
     (found,) = json.loads(said.out)
     assert found["replayed"] is True
     assert found["stats"]["trials"] == 12
@@ -170,7 +161,6 @@ def test_without_a_gpu_it_says_so(tune: Tune) -> None:
     ("arguments", "remedy"),
     [
         (("--kernel", "reduce", "--size", "n=2**29"), "--size n=2**28"),
-        (("--kernel", "transform", "--size", "n=99"), "--size n=2**24"),
         (("--kernel", "transform", "--dtype", "float32"), "--size n=2**24 --dtype float16"),
         (
             ("--kernel", "gemm", "--dtype", "float32", "--size", "m=8192"),
@@ -190,11 +180,10 @@ def test_what_is_not_recorded_names_the_options_of_the_nearest(
     assert tune(*arguments[:2], *shlex.split(remedy), "-q", "--trials", "2", device="replay").code == 0
 
 
-@pytest.mark.parametrize(("kernel", "size"), [("reduce", 2**28), ("transform", 2**24)])
-def test_a_recording_without_the_default_size_replays_the_nearest(tune: Tune, kernel: str, size: int) -> None:
-    said = tune("--kernel", kernel, "--trials", "2", "--json", device="replay")
+def test_a_recording_without_the_default_size_replays_the_nearest(tune: Tune) -> None:
+    said = tune("--kernel", "transform", "--trials", "2", "--json", device="replay")
     assert said.code == 0
-    assert json.loads(said.out)[0]["problem"]["sizes"] == {"n": size}
+    assert json.loads(said.out)[0]["problem"]["sizes"] == {"n": 2**24}
     assert "instead" in said.err
 
 
@@ -285,31 +274,6 @@ def test_resume_says_which_options_are_not_heeded(tune: Tune) -> None:
         connection.execute("UPDATE runs SET state = 'interrupted'")
     said = tune(*SMALL, "--seed", "3", "--fix", "block_size=64", "-q", "--resume")
     assert said.err.splitlines() == ["tune: a resumed run keeps its own --trials, --seed, --fix"]
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_output_that_cannot_be_written() -> None:
-    with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "tuner", "list"]
-        said = subprocess.run(
-            command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, timeout=200, check=False
-        )
-    assert said.returncode == 1
-    assert said.stderr == "tune: cannot write: No space left on device\n"
-
-
-def test_output_that_is_not_read_to_the_end() -> None:
-    command = [sys.executable, "-m", "tuner", "list"]
-    reading, writing = os.pipe()
-    os.close(reading)  # as `tune list | head` once head has seen enough
-    try:
-        said = subprocess.run(
-            command, cwd=ROOT, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=200, check=False
-        )
-    finally:
-        os.close(writing)
-    assert said.returncode == 128 + signal.SIGPIPE
-    assert said.stderr == ""
 
 
 def test_show_says_how_large_the_space_is(tune: Tune, tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ extern "C" __global__ void smooth(const float* x, float* y, int n) {
 }
 """
 DECLARED = "__constant__ float weights[3];"
+OWN = (
+    "namespace q { __device__ unsigned count; } __device__ unsigned one, two[2]; "
+    "template <int K> __device__ int kept[2];"
+)
+WRITTEN = "atomicInc(&q::count, 7u); atomicInc(&::one, 7u); atomicInc(&(two[1]), 7u); kept<3>[i & 1] = i;"
+"""What nothing fills, because the kernel writes it."""
 DOUBLED = """
 __constant__ float weights[3];
 extern "C" __global__ void first(const float* x, float* y, int n) {
@@ -133,12 +139,7 @@ def test_what_fills_nothing_is_refused_with_the_file(tmp_path: Path, constants: 
          "nothing fills the __device__ weights, which smooth reads; add constants.weights"),
         (CODE.replace(DECLARED, f"{DECLARED} __device__ int last[2];").replace("if (i", "last[i & 1] = i; if (i"),
          FILLED, ""),
-        *((CODE.replace(DECLARED, f"{DECLARED} {more}").replace("if (i", f"{use} if (i"), FILLED, "") for more, use in (
-            ("namespace q { __device__ unsigned count; }", "atomicInc(&q::count, 7u);"),
-            ("__device__ unsigned count;", "atomicInc(&::count, 7u);"),
-            ("__device__ unsigned count[2];", "atomicInc(&(count[1]), 7u);"),
-            ("template <int K> __device__ int kept[2];", "kept<3>[i & 1] = i;"),
-        )),
+        (CODE.replace(DECLARED, f"{DECLARED} {OWN}").replace("if (i", f"{WRITTEN} if (i"), FILLED, ""),
         (f"template <bool LAST> struct Tile {{ static constexpr bool LAST_ = LAST; }};\n"
          f"{CODE.replace('if (i < n)', 'if (i < n && !Tile<false>::LAST_)')}", FILLED, ""),
         (CODE.replace("float weights", "int weights"), FILLED,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import said_by
+from tests.inspect.check.cpu_run import CpuChild, cpu_run
+from tuner.inspect.check.host_worker import HostResult
 from tuner.inspect.emulator.building import COMPILER
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -68,20 +69,16 @@ BODY = """
 AT = "__device__ int at(int n) { return blockIdx.x * block_size + threadIdx.x; }\n"
 
 
-def checked(folder: Path, capsys: pytest.CaptureFixture[str], code: str, entry: str) -> tuple[int, str]:
+def ran(child: CpuChild, folder: Path, code: str, entry: str) -> HostResult:
+    folder.mkdir()
     (folder / "k.cu").write_text(AT + code)
     (folder / "k.toml").write_text(KERNEL.replace("ENTRY", entry))
-    said = said_by(capsys, "check", str(folder / "k.toml"), "--configurations", "1", "--cc", "90", "-j", "1")
-    return said.code, said.out + said.err
+    return cpu_run(child, folder / "k.toml")
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_each_block_has_its_own_and_it_starts_as_nans(
-    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_block_has_its_own_and_it_starts_as_nans(place: str, child: CpuChild, tmp_path: Path) -> None:
     code, entry = PLACES[place]
-    status, said = checked(tmp_path, capsys, code.replace("BODY", BODY), entry)
-    assert status == 0 and "1 run on the CPU at " in said and "not run" not in said, said
+    assert ran(child, tmp_path / "right", code.replace("BODY", BODY), entry) == HostResult()
     unset = BODY.replace("a[63 - t] = i < n", "if (t % 8) a[63 - t] = i < n")
-    status, said = checked(tmp_path, capsys, code.replace("BODY", unset), entry)
-    assert status and "is nan, expected" in said, said
+    assert "is nan, expected" in ran(child, tmp_path / "unset", code.replace("BODY", unset), entry).fault

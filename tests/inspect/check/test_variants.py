@@ -29,7 +29,6 @@ ROWS = 'shape = ["rows"], dtype = "input"'
 ARGUMENTS = 'arguments = ["x", "bias", "out", "scale", "columns"]'
 CONSTRAINT = "block_size * items <= columns"
 FLOAT = '{ value = "columns", dtype = "float32" }'
-SCRATCH = 'scaled = { shape = ["rows", "columns"], dtype = "float32" }'
 OF_VARIANTS = [
     Fault("sum", TOML, CONSTRAINT, "block_size + items", "block_size + items", "no condition"),
     Fault("never", TOML, CONSTRAINT, "block_size > columns + 9999", "9999", "no valid"),
@@ -61,8 +60,6 @@ OF_VARIANTS = [
         FLOAT,
         "argument 5 .*integer; give it as .*int32",
     ),
-    Fault("order", TOML, '"out", "scale"', '"scale", "out"', '"scale", "out"', "argument 3 .*a pointer"),
-    Fault("dtype", TOML, SCRATCH, SCRATCH.replace("32", "64"), '["x", "scaled"', "float64.*32-bit float"),
     Fault("entry", TOML, 'entry = "blend"', 'entry = "blemd"', "launches]]", "blemd"),
     Fault("code", PLAIN, "const int column =", "const int colunm =", "column < columns", "column"),
     Fault("source", STAGED, "to_float(bias[column])", "to_flaot(bias[column])", "to_flaot", "to_flaot"),
@@ -108,9 +105,6 @@ OF_VARIANTS = [
 ON_CPU = [
     Fault("edge", PLAIN, "if (column < columns) {", "{", "variants.", "array|wrong", TOML),
     Fault(
-        "index", PLAIN, "float(bias[column])", "float(bias[first])", "variants.", r"out\[\d+, \d+\] is", TOML
-    ),
-    Fault(
         "input",
         PLAIN,
         "const long long row",
@@ -119,7 +113,6 @@ ON_CPU = [
         "input x is written",
         TOML,
     ),
-    Fault("barrier", STAGED, "    __syncthreads();\n", "", "variants.", "wrong", TOML),
     Fault(
         "waits",
         STAGED,
@@ -226,24 +219,13 @@ def test_functions_of_cuda_are_there_on_the_cpu(tmp_path: Path) -> None:
 def test_what_does_not_compile_or_fit_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    faults = [fault for fault in OF_VARIANTS if fault.name in ("jinja", "entry", "count")]
-    kernel = with_variants(tmp_path, faults)
+    faults = [fault for fault in OF_VARIANTS if fault.name in ("jinja", "count")]
+    kernel = planted(tmp_path, *faults)
     said = said_by(capsys, "check", str(kernel), "--configurations", "1", "--cc", "80", "-j", "1")
     lines = said.out.splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 2
     assert all(sum(bool(re.search(fault.says, line)) for line in lines) == 1 for fault in faults)
     assert "emulator" not in said.err
-
-
-def test_an_access_outside_of_an_array_names_the_element_and_the_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copytree(ROOT / "docs" / "examples" / "rms_norm", tmp_path, dirs_exist_ok=True)
-    source = tmp_path / "rms_norm.cu"
-    source.write_text(source.read_text().replace("row >= rows", "row > rows"))
-    said = said_by(capsys, "check", str(tmp_path / "rms_norm.toml"), "--configurations", "1", "--cc", "90")
-    assert "a read outside an array: x[1] of 1, rms_norm.cu:12, at rows=1 columns=1" in said.out
-    assert "; guard it, or exclude such sizes by a constraint" in said.out
 
 
 def test_a_variant_that_no_small_problem_suits_is_said_with_the_reason(

@@ -7,16 +7,12 @@ from tuner.inspect.explain.code import CodeFacts, Part, facts_of, sass_facts
 from tuner.inspect.tools.nvidia import NVDISASM, find
 
 
-def compiled(source: str, arch: str = "sm_80", name: str = "k") -> CodeFacts:
-    """Compile source and read the code of one of its kernels."""
-    cubin = compile_source(source, name, arch)
-    facts, note = facts_of(cubin.cubin, cubin.entry, find(NVDISASM))
+def compiled(source: str, entry: str, arch: str = "sm_80", of: str = "") -> CodeFacts:
+    """Compile a source and read the code of the entry, or of another of its kernels."""
+    cubin = compile_source(source, entry, arch)
+    facts, note = facts_of(cubin.cubin, of or cubin.entry, find(NVDISASM))
     assert facts is not None, note
     return facts
-
-
-def kernel(arguments: str, body: str, arch: str = "sm_80") -> CodeFacts:
-    return compiled(f'extern "C" __global__ void k({arguments}) {{ {body} }}', arch)
 
 
 def counts(part: Part) -> dict[tuple[str, int], int]:

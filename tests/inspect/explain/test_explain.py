@@ -29,25 +29,38 @@ pytestmark = pytest.mark.usefixtures("forked_children", "nowhere", "read_once")
 # -- the built-in kernels
 
 # Blocks by shared memory, by hand: 32768 bytes of a block of this configuration (two stages of two tiles of 128 x 32
-# halves), 1 KiB of the system's on cc 8.0 and up. 64 KiB // 32; 164 KiB // 33; 228 KiB // 33.
-# Blocks by threads: 1024 // 128 and 2048 // 128.
+# halves), 1 KiB of the system's on cc 8.0 and up: 228 KiB // 33. Blocks by threads: 2048 // 128.
 MMA = "mma_sync block_m=128 block_n=128 block_k=32 warps_m=2 warps_n=2 stages=2 group_m=8 min_blocks=1"
 
 
-@pytest.mark.parametrize(("cc", "by_shared", "by_threads", "slots"), [(75, 2, 8, 16), (90, 6, 16, 32)])
-def test_gemm_on_typical_cards(cc: int, by_shared: int, by_threads: int, slots: int) -> None:
-    found = data("gemm", "--cc", str(cc), "--config", MMA)
+def test_gemm_on_a_typical_card() -> None:
+    found = data("gemm", "--cc", "90", "--config", MMA)
     (launch,) = found["launches"]
     assert launch["dynamic_shared_bytes"] == 32768
-    assert (limits(launch)["shared memory"], limits(launch)["threads"]) == (by_shared, by_threads)
-    assert limits(launch)["blocks"] == slots
+    assert (limits(launch)["shared memory"], limits(launch)["threads"]) == (6, 16)
+    assert limits(launch)["blocks"] == 32
     active = launch["occupancy"]["active_blocks"]
     assert active == launch["active_blocks"] == min(limits(launch).values())
-    assert launch["waves"]["count"] == 1024 / (active * ARCHITECTURES[cc].sm_count)
+    assert launch["waves"]["count"] == 1024 / (active * ARCHITECTURES[90].sm_count)
     assert launch["code"]["sass"]["main_path"]["matrix"]
     assert found["roofline"]["binding"] == "matrix"
     verdicts = {line["about"]: line["verdict"] for line in found["advice"]}
     assert verdicts["tensor cores"] == "ok"
+    said = run("gemm", "--cc", "90", "--config", MMA, "--full").output
+    for words in (
+        "NVIDIA H200 (cc 90, 132 SMs)",
+        "at least 137.4 GFLOP and 100.7 MB",
+        "matrix: 1.071 PFLOP/s for float16 by the data sheet",
+        "1024 blocks of 128 threads",
+        "32768 B dynamic per block, and 1024 B of the system's",
+        "limited by",
+        "one more block takes",
+        "fewer",
+        "by the SASS, as written: each instruction counts once",
+        "rule of thumb: 128 threads leave 0 lanes of the last warp idle",
+    ):
+        assert words in said, words
+    assert "bytes in flight" not in said  # of tensor cores
 
 
 @pytest.mark.parametrize(("cc", "blocks"), [(75, 4), (90, 8)])
@@ -71,7 +84,12 @@ def test_a_full_sm_takes_no_further_block() -> None:
     assert "100 % occupancy" in text and "fewer" not in text and "less shared memory" not in text
     row = next(line for line in text.splitlines() if line.startswith("threads "))
     assert row.split() == ["threads", "8", "yes"]
-    assert "fewer" in run("gemm", "--cc", "90", "--config", MMA, "--full").output
+    for words in (
+        "before one is needed, by the SASS",
+        "Little's law",
+        "KiB per SM, as CUB has it for this architecture",
+    ):
+        assert words in text
 
 
 def test_a_kernel_goes_by_the_name_in_its_file(tmp_path: Path) -> None:
@@ -86,7 +104,7 @@ def test_a_kernel_goes_by_the_name_in_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "cc"), [(name, (75, 120)[turn % 2]) for turn, name in enumerate(own_kernels()[::2])]
+    ("name", "cc"), [(name, (75, 120)[turn % 2]) for turn, name in enumerate(own_kernels()[::4])]
 )
 def test_built_in_kernels_can_be_explained(name: str, cc: int) -> None:
     kernel, gpu = load_kernel(name), ARCHITECTURES[cc]
@@ -107,31 +125,20 @@ def test_built_in_kernels_can_be_explained(name: str, cc: int) -> None:
         assert facts.walk.instructions <= facts.whole.instructions
 
 
-@pytest.mark.usefixtures("any_code")
-def test_several_launches() -> None:
-    found = data("gemm", "--config", "split_k", "--size", "m=256,n=256,k=4096")
-    assert [launch["entry"] for launch in found["launches"]] == ["gemm_split_k", "sum_partials"]
+def test_several_launches(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD)
+    text = path.read_text()
+    second = text[text.index("[[variants") :].replace('entry = "scale"', 'entry = "again"')
+    path.write_text(f"{text}\n{second}")
+    body = "(const float* x, float* y, float a, float* p, int n, long long m) { y[blockIdx.x] = a * x[blockIdx.x]; }\n"
+    (tmp_path / "scale.cu").write_text(
+        "".join(f'extern "C" __global__ void {name}{body}' for name in ("scale", "again"))
+    )
+    found = data(str(path))
+    assert [launch["entry"] for launch in found["launches"]] == ["scale", "again"]
     assert {line["launch"] for line in found["advice"]} >= {1, 2}
-    text = run("gemm", "--config", "split_k", "--size", "m=256,n=256,k=4096", "--full").output
-    assert "--- launch 1 of 2: gemm_split_k" in text and "--- launch 2 of 2: sum_partials" in text
-
-
-@pytest.mark.usefixtures("any_code")
-def test_in_words() -> None:
-    done = run("gemm", "--cc", "80", "--config", MMA, "--full")
-    assert done.exit_code == 0
-    for words in (
-        "NVIDIA A100-SXM4-80GB (cc 80, 108 SMs)",
-        "at least 137.4 GFLOP and 100.7 MB",
-        "matrix: 311.9 TFLOP/s for float16 by the data sheet",
-        "1024 blocks of 128 threads",
-        "32768 B dynamic per block, and 1024 B of the system's",
-        "limited by",
-        "one more block takes",
-        "by the SASS, as written: each instruction counts once",
-        "rule of thumb: 128 threads leave 0 lanes of the last warp idle",
-    ):
-        assert words in done.output, words
+    text = run(str(path), "--full").output
+    assert "--- launch 1 of 2: scale" in text and "--- launch 2 of 2: again" in text
 
 
 # -- kernels of a user's own
@@ -156,7 +163,7 @@ def test_clusters_and_carveout(tmp_path: Path) -> None:
     (launch,) = found["launches"]
     assert (launch["cluster"], launch["carveout"]) == ([2, 1, 1], 25)
     assert limits(launch)["shared memory"] == 3  # 64 KiB set aside, 21 for each
-    text = run(str(path), "--size", "n=4096", "--full").output
+    text = run(str(path), "--size", "n=4096", "--config", "block_size=128", "--full").output
     assert "2: 2 blocks start together on SMs of one GPC" in text and "25 % of the L1 requested" in text
 
 
@@ -221,28 +228,16 @@ def test_without_a_number_of_flop_bytes_bound_the_time(tmp_path: Path) -> None:
     assert "add work.flops; its bytes take at least" in bound
 
 
-def test_tensor_cores_have_no_bytes_in_flight() -> None:
-    assert "bytes in flight" not in run("gemm", "--cc", "90", "--config", MMA, "--full").output
-    said = run("vector_add", "--cc", "90", "--full").output
-    for words in (
-        "before one is needed, by the SASS",
-        "Little's law",
-        "KiB per SM, as CUB has it for this architecture",
-    ):
-        assert words in said
-
-
-@pytest.mark.usefixtures("any_code")
-@pytest.mark.parametrize(
-    ("size", "config", "verdict"),
-    [
-        ("4096", "wgmma sm_margin=4", "ok"),
-        ("512", "wgmma sm_margin=4", "problem"),
-        ("512", "wgmma", "problem"),
-    ],
-)
-def test_sms_left_free_on_purpose_are_no_problem(size: str, config: str, verdict: str) -> None:
+def test_sms_left_free_on_purpose_are_no_problem(tmp_path: Path) -> None:
     """A grid that goes by the number of SMs leaves them; one of few tiles lacks the work."""
-    found = data("gemm", "--cc", "90", "--size", f"m={size},n={size},k={size}", "--config", config)
-    (waves,) = (line for line in found["advice"] if line["about"] == "waves")
-    assert waves["verdict"] == verdict and "SMs get none" in waves["because"]
+    path = write_kernel(tmp_path / "k")
+    text, grid = path.read_text(), "ceil_div(n, block_size * items)"
+    for blocks, size, verdict in (
+        (f"min({grid}, sm_count - 4)", "2**20", "ok"),
+        (f"min({grid}, sm_count - 4)", "512", "problem"),
+        (grid, "512", "problem"),
+    ):
+        path.write_text(text.replace(grid, blocks))
+        found = data(str(path), "--cc", "90", "--size", f"n={size}")
+        (waves,) = (line for line in found["advice"] if line["about"] == "waves")
+        assert waves["verdict"] == verdict and "SMs get none" in waves["because"]

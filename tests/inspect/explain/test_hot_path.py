@@ -5,13 +5,9 @@ from __future__ import annotations
 import random
 from itertools import pairwise
 
-import pytest
-
-from tests.inspect.explain.small_code import by_hand, kernel
+from tests.inspect.explain.small_code import by_hand
 from tuner.inspect.explain.hot_path import walk
 from tuner.inspect.explain.sass import Code, Instruction, Kind, build, loops
-
-pytestmark = pytest.mark.usefixtures("forked_children")
 
 
 def code_of(*edges: tuple[int, ...]) -> Code:
@@ -69,25 +65,6 @@ def test_any_graph_can_be_walked() -> None:
             )
         for loop in found:
             assert loop.header in loop.blocks
-
-
-PERSISTENT = """__shared__ int tile; float s = 0;
-for (;;) {
-    if (threadIdx.x == 0) tile = atomicAdd(next, 1);
-    __syncthreads();
-    if (tile * 256 >= n) return;
-    int i = tile * 256 + threadIdx.x;
-    _Pragma("unroll 1") for (int k = 0; k < n; k += 4) s += a[i + k] * a[i + k + n];
-    out[i] = s + a[i + 5 * n];
-    __syncthreads();
-}"""
-
-
-def test_a_loop_that_is_left_in_its_middle_is_gone_through() -> None:
-    found = kernel("const float* a, float* out, int n, int* next", PERSISTENT)
-    assert found.walk.count(Kind.GLOBAL_LOAD) == found.whole.count(Kind.GLOBAL_LOAD) >= 3
-    assert found.walk.count(Kind.GLOBAL_STORE) == 1
-    assert [depth for depth, _ in found.loops][:2] == [1, 2]
 
 
 def test_a_way_that_ends_in_a_trap_is_not_the_main_path() -> None:
