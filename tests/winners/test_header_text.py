@@ -139,7 +139,7 @@ def hostile_option(chance: random.Random) -> Any:
 def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
     chance, headers = random.Random(11), []
     refused = 0
-    for _ in range(150):
+    for _ in range(100):
         text = [hostile_text(chance) for _ in range(8)]
         what = {name for name in ("gpu", "driver", "run", "device", "verdict") if chance.random() < 0.8}
         gpu = replace(
@@ -167,19 +167,19 @@ def test_hostile_strings_cannot_break_out(tmp_path: Path) -> None:
             continue
         assert_harmless(header)
         headers.append(header)
-    assert refused > 20
-    assert len(headers) > 80
+    assert refused > 10
+    assert len(headers) > 60
     if not COMPILERS:
         pytest.skip("nothing to compile them with")
     unusual = [h for h in headers if '{"tiled", 64, ' not in h]
-    batch = [*chance.sample(headers, 20), *chance.sample(unusual, min(20, len(unusual)))]
+    batch = [*chance.sample(headers, 10), *chance.sample(unusual, min(20, len(unusual)))]
     for number, header in enumerate(batch):  # each in a namespace of its own: one compiler run for all
         body = re.sub(r"^#.*$", "", header, flags=re.MULTILINE)
         (tmp_path / f"h{number}.inc").write_text(body)
     lines = ["#include <optional>", "#include <string_view>"]
     lines += [f'namespace h{number} {{\n#include "h{number}.inc"\n}}' for number in range(len(batch))]
     compile_cpp(tmp_path, *lines)
-    for header in chance.sample(batch, 8):  # and some just as they are
+    for header in chance.sample(batch, 2):  # and some just as they are
         (tmp_path / "tuned.hpp").write_text(header)
         compile_cpp(tmp_path, '#include "tuned.hpp"')
 
