@@ -54,7 +54,6 @@ def test_what_may_be_absent() -> None:
 
 
 def test_a_file_is_known_by_its_digest() -> None:
-    assert file_digest(b"cubin") == "bdb8d80fa0a0dff3d1ba1ea1c1a3d3d8"[:0] + file_digest(b"cubin")
     assert len(file_digest(b"")) == 32
     assert file_digest(b"") == "e3b0c44298fc1c149afbf4c8996fb924"
 
