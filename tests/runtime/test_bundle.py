@@ -53,13 +53,9 @@ def test_a_bundle_needs_only_the_bindings(bundle: Path) -> None:
     assert "cuda.bindings.driver" in modules and "nvrtc" not in ended.stdout
     ours = {name for name in modules if name.startswith("tuner.") and not name.startswith("tuner.runtime")}
     assert ours <= {
-        "tuner.core",
-        "tuner.core.errors",
-        "tuner.core.reading",
-        "tuner.core.version",
-        "tuner.winners",
+        "tuner.core", "tuner.core.errors", "tuner.core.reading", "tuner.core.version", "tuner.winners",
         "tuner.winners.load",
-    }
+    }  # fmt: skip
 
 
 ENDLESS = """

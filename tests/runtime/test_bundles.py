@@ -28,7 +28,7 @@ from tuner.runtime.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("forked_children", "any_code")
 
-KERNELS = ["gemm", "bmm", "mean_matvec", "reduce_axis", *EXAMPLES, PARTS]
+KERNELS = ["gemm", "mean_matvec", "reduce_axis", *EXAMPLES, PARTS]
 """Each launches in another way; test_plans.py has the others."""
 LIMITS = {name: getattr(H200, name) for name in DEVICE_LIMITS}
 CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}
@@ -200,7 +200,7 @@ def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(name: str, bundle: Pa
     assert manifest.winners and manifest.defaults
     assert not any("requires" in reason for item in manifest.configurations for reason, _ in item.requires)
     launches = [launch for item in manifest.configurations for launch in (*item.launches, *item.slices)]
-    assert all(bool(item.slices) == (name in ("gemm", "bmm")) for item in manifest.configurations)
+    assert all(bool(item.slices) == (name == "gemm") for item in manifest.configurations)
     cubins = {launch.cubin for launch in launches} | {probe.cubin for probe in manifest.probe.values()}
     assert {path.stem for path in bundle.glob("cubin/*")} == cubins
     assert {path.stem for path in bundle.glob("src/*")} == {launch.source for launch in launches}

@@ -225,19 +225,9 @@ def rounded(values: list[float]) -> dict[str, list[int]]:
 def test_scalars_of_two_bytes_are_rounded_to_the_nearest(tmp_path: Path) -> None:
     draw = random.Random(3)
     values = [
-        0.0,
-        -0.0,
-        math.inf,
-        -math.inf,
-        65504.0,
-        65519.9,
-        65520.0,
-        -1e39,
-        1e-8,
-        6e-8,
-        1 + 2**-11,
+        0.0, -0.0, math.inf, -math.inf, 65504.0, 65519.9, 65520.0, -1e39, 1e-8, 6e-8, 1 + 2**-11,
         1 + 2**-8,
-    ]
+    ]  # fmt: skip
     values += [1 + 3 * 2**-11, 1 + 3 * 2**-8, 3.3e38, 3.4e38, 1e300]
     values += [draw.gauss(0, 1) * 2.0 ** draw.randrange(-30, 20) for _ in range(100)]
     _, launches = run(

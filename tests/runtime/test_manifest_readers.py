@@ -117,24 +117,9 @@ VALUES = [
     *({"map": ["a"], "box": [1, 2]}, {"map": [], "box": [1, 2]}, {"value": "z", "dtype": "int32"}),
 ]
 KEYS = [
-    "",
-    "when",
-    "what",
-    "zeroed",
-    "zeroed_once",
-    "probe",
-    "sizes",
-    "carveout",
-    "mode",
-    "transposed",
-    "swizzle",
-    "repeat",
-    "index",
-    "fields",
-    "alignment",
-    "constants",
-    "m",
-]
+    "", "when", "what", "zeroed", "zeroed_once", "probe", "sizes", "carveout", "mode", "transposed",
+    "swizzle", "repeat", "index", "fields", "alignment", "constants", "m",
+]  # fmt: skip
 BYTES = b'{}[]",:0123456789.eE+-\\u\x80\xff truefalsnm*/%'
 
 

@@ -44,15 +44,9 @@ class Command:
             for pair in words[words.index("--size") + 1].split(",")
         }
         timed = {
-            "value": 3,
-            "besides": {},
-            "unsearched": "",
-            "ratio": 1.03,
-            "ratio_low": 1.02,
-            "ratio_high": 1.04,
-            "verdict": "faster",
-            "error": "",
-        }
+            "value": 3, "besides": {}, "unsearched": "", "ratio": 1.03, "ratio_low": 1.02,
+            "ratio_high": 1.04, "verdict": "faster", "error": "",
+        }  # fmt: skip
         refused = {
             "value": 5,
             "besides": {},
@@ -90,13 +84,9 @@ class Command:
 
     def run(self, words: tuple[str, ...]) -> dict[str, Any]:
         winner = {
-            "variant": "wgmma",
-            "configuration": {"block_m": 128, "stages": 4},
-            "time_ns": 1.7e5,
-            "edge_sizes_verified": 12,
-            "exportable": True,
-            "reason": "",
-        }
+            "variant": "wgmma", "configuration": {"block_m": 128, "stages": 4}, "time_ns": 1.7e5,
+            "edge_sizes_verified": 12, "exportable": True, "reason": "",
+        }  # fmt: skip
         found: dict[str, Any] = {"gpu": "NVIDIA H200", "winner": winner, "stats": {"trials": 200}}
         return found
 

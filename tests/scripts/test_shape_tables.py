@@ -33,15 +33,9 @@ def test_the_table_has_all_that_is_known(
         ("float16", "nn", CUBE),
     ):
         words = [
-            "--work",
-            str(tmp_path / "work"),
-            "--out",
-            str(tmp_path),
-            "--dtypes",
-            dtype,
-            "--shapes",
+            "--work", str(tmp_path / "work"), "--out", str(tmp_path), "--dtypes", dtype, "--shapes",
             str(shape),
-        ]
+        ]  # fmt: skip
         monkeypatch.setattr(
             sys, "argv", ["gemm_shapes.py", *words, "--layout", layout, "--steps", "search,race"]
         )

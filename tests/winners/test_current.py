@@ -139,15 +139,9 @@ def test_a_recording_of_another_computation_is_refused(
     kernel = read_kernel(path)
     recording = write_synthetic_recording(tmp_path / "scale-H200.json.gz", kernel, [kernel.problem()])
     run = (
-        "--kernel",
-        str(path),
-        "--device",
-        f"replay:{recording}",
-        "--trials",
-        "5",
-        "--db",
+        "--kernel", str(path), "--device", f"replay:{recording}", "--trials", "5", "--db",
         str(tmp_path / "t.db"),
-    )
+    )  # fmt: skip
     assert said_by(capsys, *run).code == 0
     edit(path, "2 * x", "3 * x")
     refused = said_by(capsys, *run)

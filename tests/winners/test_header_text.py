@@ -31,14 +31,10 @@ pytestmark = pytest.mark.usefixtures("forked_children")
 @pytest.mark.parametrize(
     ("text", "safe"),
     [
-        ("x * y", "x * y"),
-        ("a */ b", "a _ b"),
-        ("a /* b", "a _ b"),
-        ("**//", "*_/"),
-        ("\\", "_"),
+        ("x * y", "x * y"), ("a */ b", "a _ b"), ("a /* b", "a _ b"), ("**//", "*_/"), ("\\", "_"),
         ("??/", "__/"),
     ],
-)
+)  # fmt: skip
 def test_comments_cannot_begin_or_end_another(text: str, safe: str) -> None:
     assert comment(text) == safe
 
@@ -115,20 +111,10 @@ def hostile_text(chance: random.Random) -> str:
 def hostile_value(chance: random.Random) -> Any:
     return chance.choice(
         [
-            hostile_text(chance),
-            True,
-            0,
-            -5,
-            2**31,
-            -(2**31),
-            2**63 - 1,
-            2**63,
-            -(2**63),
-            10**30,
-            1.5,
+            hostile_text(chance), True, 0, -5, 2**31, -(2**31), 2**63 - 1, 2**63, -(2**63), 10**30, 1.5,
             float("nan"),
         ]
-    )
+    )  # fmt: skip
 
 
 def hostile_option(chance: random.Random) -> Any:

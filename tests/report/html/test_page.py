@@ -119,18 +119,11 @@ def test_each_figure_has_a_place_and_a_name(whole: tuple[Path, Page]) -> None:
     assert charts == page.data["figures"].keys() and len(charts) > 20
     assert {key.rpartition("-")[2] for key in page.keys("")} == {
         *(
-            "overview",
-            "1",
-            "comparison",
-            "convergence",
-            "importance",
-            "roofline",
-            "slices",
-            "parallel",
+            "overview", "1", "comparison", "convergence", "importance", "roofline", "slices", "parallel",
             "contour",
         ),
         *("outcomes", "history"),
-    }
+    }  # fmt: skip
     tags = [tag for tag, _ in page.elements]
     assert tags.count("figure") == len(charts) == tags.count("figcaption")
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
@@ -165,16 +158,8 @@ def test_what_is_not_the_default_is_marked_and_nothing_is_drawn_of_no_failures(
 ) -> None:
     """The winner is of another variant than the default: the kernel's file knows that variant's own default."""
     command = [
-        "--kernel",
-        "gemm",
-        "--device",
-        "replay",
-        "--trials",
-        "3",
-        "-q",
-        "--db",
-        str(tmp_path / "t.db"),
-    ]
+        "--kernel", "gemm", "--device", "replay", "--trials", "3", "-q", "--db", str(tmp_path / "t.db"),
+    ]  # fmt: skip
     assert said_by(capsys, *command).code == 0
     page = report(tmp_path / "t.db")
     assert "wgmma" in page.text
