@@ -39,6 +39,8 @@ from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Buffer
 
 DOCS = Path(__file__).parents[2] / "docs"
+pytestmark = pytest.mark.usefixtures("any_code")
+
 REFERENCE = (DOCS / "kernel-files.md").read_text()
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 
@@ -62,7 +64,7 @@ def test_configurations_of_the_plain_kernel_compile() -> None:
     kernel = example("softmax")
     problem = kernel.problem()
     space = SearchSpace.from_kernel(kernel, problem, GPU, ("strided",))
-    for configuration in list(space.configurations())[::3]:
+    for configuration in list(space.configurations())[::6]:
         compile_configuration(kernel, problem, configuration)
 
 
@@ -71,7 +73,7 @@ def test_configurations_of_the_jinja_variant_compile() -> None:
     for dtype in ("float16", "float32"):
         problem = kernel.problem(dtypes={"": dtype})
         space = SearchSpace.from_kernel(kernel, problem, GPU, ("in_registers",))
-        for configuration in list(space.configurations())[::13]:
+        for configuration in list(space.configurations())[::26]:
             compile_configuration(kernel, problem, configuration)
 
 

@@ -49,7 +49,7 @@ def test_it_goes_on_and_compares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "portfolio.EXPECTED": 4,
     }.items():
         monkeypatch.setattr(f"tuner.studies.{name}", few)
-    given = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--count", "6", "--trials", "4"]
+    given = ["--work", str(tmp_path / "w"), "--out", str(tmp_path / "o"), "--count", "6", "--trials", "2"]
     given += ["--search", "0"]
     assert script.main([*given, "--seconds", "1e-9"]) == 1
     assert not (tmp_path / "o").exists()
