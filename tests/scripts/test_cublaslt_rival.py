@@ -1,4 +1,4 @@
-"""scripts/rivals/cublaslt.py: what it gets, and which algorithm it chooses; where it runs, its products are verified."""
+"""scripts/rivals/cublaslt.py: what it gets and chooses; where it runs, its products are verified."""
 
 from __future__ import annotations
 
