@@ -15,7 +15,7 @@ import pytest
 from tests.cpp_interface import sanitized
 from tests.runtime.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
 from tuner.core.errors import BundleError, TunerError
-from tuner.runtime.dispatch import Match, Policy, dispatch, log2_units, power_of_two
+from tuner.runtime.dispatch import Match, Policy, dispatch
 from tuner.runtime.entries import Manifest
 from tuner.runtime.manifest import read_manifest
 
@@ -127,11 +127,3 @@ def test_both_choose_alike(seed: int, policy: Policy, timed: bool, tmp_path: Pat
         assert matches and Match.PORTFOLIO not in matches, "nothing is known of its members"
     elif policy is Policy.NEAREST_VALID:
         assert Match.PORTFOLIO in matches or Match.OTHER_GPU in matches
-
-
-def test_logarithms_are_right() -> None:
-    for value in (1, 2, 3, 4095, 4096, 4097, 2**31 - 1, 2**31, 2**32 + 1, 2**62):
-        assert 2 ** (log2_units(value) / 1024) <= value * 1.0000001
-        assert 2 ** ((log2_units(value) + 1) / 1024) > value * 0.999999
-    for units in (0, 1, 1023, 1024, 5000):
-        assert power_of_two(units) == pytest.approx(2 ** (units / 1024))

@@ -231,22 +231,6 @@ def test_errors_have_one_line(gemm: OnCpu) -> None:
         assert "\n" not in str(raised.value)
 
 
-def test_a_capture_of_an_unprepared_problem_is_refused(gemm: OnCpu) -> None:
-    function, a, b = gemm.torch(), randn(11, 13), randn(13, 17)
-    gemm.capturing = True
-    try:
-        with pytest.raises(CallError, match="not prepared"):
-            function(a, b)
-    finally:
-        gemm.capturing = False
-    function(a, b)
-    gemm.capturing = True
-    try:
-        function(a, b)
-    finally:
-        gemm.capturing = False
-
-
 def test_transforms_of_functions(gemm: OnCpu) -> None:
     a, b = randn(5, 7), randn(7, 3)
     slope = torch.func.grad(lambda a: gemm.torch()(a, b).sum())(a)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import pytest
@@ -52,22 +51,6 @@ def test_what_was_found_before_an_end_is_kept(
     notes.winners.touch()
     assert Notes(tmp_path).has(problems(CUBE)[0], "search")
     assert not notes.has(problems(FEW)[0], "search")
-
-
-def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
-    other = Shape(64, 64, 64)
-    notes, _ = study(tmp_path / "work", CUBE, other, steps="search,ablate")
-    (words,) = (words for words in command.calls if words[0] == "ablate")
-    assert (
-        words[words.index("--size") + 1] == CUBE.problem
-    )  # the other is not among those, unless it is asked for
-    shape_notes.report(notes, tmp_path / "out")
-    text = (tmp_path / "out" / "gemm-ablation.txt").read_text()
-    assert "| `stages` | 4; 3: 1.030 |" in text and "| `block_m` | 128; no other is valid |" in text
-    (found,) = json.loads((tmp_path / "out" / "gemm-ablation.json").read_text())
-    assert found["variant"] == "wgmma"
-    study(tmp_path / "work", other, steps="search,ablate", shapes=[str(other)])
-    assert sum(words[0] == "ablate" for words in command.calls) == 2
 
 
 def test_no_more_races_are_begun_than_there_is_time_for(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +10,6 @@ import pytest
 from tests.report.html.browser import Browser, exceptions, open_browser, webdriver
 from tests.report.html.reports import CARD, hostile, report, tuned, two
 from tests.stored import make_run
-from tuner.database.database import Database
 
 LARGE = 1_200
 """Trials of a large page: in a table they are more than 10,000 cells."""
@@ -123,37 +120,6 @@ def check_drawn(browser: Browser, width: int) -> None:
 def test_every_figure_is_drawn_on_a_wide_screen(browser: Browser, pages: Pages) -> None:
     visit(browser, pages["several"])
     check_drawn(browser, 1200)
-
-
-def test_reference_lines_and_steps_are_drawn_where_their_values_are(browser: Browser, pages: Pages) -> None:
-    visit(browser, pages["several"])
-    with Database.open(pages["several"].with_suffix(".db"), write=False) as database:
-        trials = database.trials("d" * 32)  # the newest run
-    drawn = {one["name"]: one for one in browser.execute_script(DATA, "problem-1-convergence")}
-    (default,) = [name for name in drawn if name.startswith("default")]
-    # A line's place in pixels, against the axis that the page shows.
-    place = """
-      const chart = document.getElementById(arguments[0]);
-      const [trace] = chart._fullData.filter((one) => one.name === arguments[1]);
-      const path = [...chart.querySelectorAll(".scatterlayer .trace")]
-        .find((one) => one.__data__[0].trace.name === arguments[1]).querySelector("path.js-line");
-      const axis = chart._fullLayout[arguments[2]];
-      const [[, x, y]] = [...path.getAttribute("d").matchAll(/M([-\\d.]+),([-\\d.]+)/g)];
-      return axis.p2d(arguments[2] === "yaxis" ? Number(y) : Number(x));
-    """
-    at = browser.execute_script(place, "problem-1-convergence", default, "yaxis")
-    assert at == pytest.approx(trials[0].time_ns, rel=1e-3)
-    light = browser.execute_script(place, "problem-1-comparison", "speed of light", "xaxis")
-    best = min(trial.time_ns for trial in trials if trial.time_ns)
-    assert light == pytest.approx(500 / best, rel=1e-3)
-    steps = browser.execute_script("""
-      return [...document.querySelectorAll("#problem-1-convergence .scatterlayer .trace")]
-        .find((one) => one.__data__[0].trace.name === "best so far").querySelector("path.js-line").getAttribute("d")
-    """)
-    assert re.search(r"[HV]", steps) or all(  # each part is level or upright
-        a[0] == b[0] or a[1] == b[1]
-        for a, b in itertools.pairwise(re.findall(r"(-?[\d.]+),(-?[\d.]+)", steps))
-    )
 
 
 def test_trials_are_sorted_filtered_and_plotted(browser: Browser, pages: Pages) -> None:
