@@ -14,14 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stored import (
-    best_known,
-    filled,
-    make_run,
-    make_trial,
-    refused,
-    with_a_flipped_bit,
-)
+from tests.stored import best_known, filled, make_run, make_trial, refused, with_a_flipped_bit
 from tuner.core.errors import DatabaseError
 from tuner.database import cells, opening
 from tuner.database.database import Database

@@ -38,40 +38,32 @@ def resumed(tmp_path: Path, *arguments: str, sleep_s: float = 0.0) -> Fake:
 
 
 @needs_containers
-def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, database: Path) -> None:
+def test_another_container_takes_over_what_was_killed_and_no_living_run(
+    tmp_path: Path, database: Path
+) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    command = ("--kernel", str(kernel), "--trials", "30")
-    ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.05)
+    command = ("--kernel", str(kernel), "--trials", "24")
+    ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.2)
     ours.wait_for_trials(database, 3)
     workers = [pid for pid in marked(ours.mark) if "fake_worker" in command_of(pid)]
     for pid in workers:  # it goes on once the other has been refused
         os.kill(pid, signal.SIGSTOP)
+    there = trials_in(database)
     said = resumed(tmp_path, *command).ends()
     for pid in workers:
         os.kill(pid, signal.SIGCONT)
     assert workers
     assert said.code == 1
-    assert "still going in process" in said.err
-    assert "of host ours" in said.err
-    said = ours.ends()
-    assert said.code == 0, said.err
-    with Database.open(database, write=False) as opened:
-        assert opened.check().problems == []
-    assert trials_in(database) == 30
-
-
-@needs_containers
-def test_another_container_goes_on_with_what_was_killed(tmp_path: Path, database: Path) -> None:
-    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    command = ("--kernel", str(kernel), "--trials", "16")
-    ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.3)
-    ours.wait_for_trials(database, 1)
+    assert "still going in process" in said.err and "of host ours" in said.err
+    ours.wait_for_trials(database, there + 2)
     ours.process.send_signal(signal.SIGKILL)
     ours.process.wait()
     assert_no_process_left(ours.mark)
     said = resumed(tmp_path, *command).ends()
     assert said.code == 0, said.err
-    assert trials_in(database) == 16
+    with Database.open(database, write=False) as opened:
+        assert opened.check().problems == []
+    assert trials_in(database) == 24
 
 
 def test_a_lock_ends_with_its_database(database: Path) -> None:

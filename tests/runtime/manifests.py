@@ -108,7 +108,7 @@ MANIFEST: dict[str, Any] = {
             "options": {"layout": "nt", "fast": True, "scale": 2.0},
             "tensors": TENSORS,
             "scalars": [{"name": "alpha", "dtype": "float32", "value": ["/", 1, 10]}],
-        },
+        }
     ],
     "configurations": [PLAIN, TILED, {**PLAIN, "cc": 80}],
     "winners": [

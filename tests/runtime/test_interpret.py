@@ -10,13 +10,7 @@ import pytest
 
 from tests.runtime.manifests import LIMITS, REPEATED, SHA, manifest_with
 from tuner.core.errors import CallError
-from tuner.runtime.interpret import (
-    ConcretePlan,
-    InvalidForProblemError,
-    Workspace,
-    interpret,
-    scalar_values,
-)
+from tuner.runtime.interpret import ConcretePlan, InvalidForProblemError, Workspace, interpret, scalar_values
 from tuner.runtime.manifest import read_manifest
 
 TILED = "configurations.1"
