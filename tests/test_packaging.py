@@ -100,6 +100,6 @@ def test_installed_wheel_finds_its_own_kernels(installed: Path, tmp_path: Path) 
 
 def test_installed_wheel_runs_the_main_job(installed: Path, tmp_path: Path) -> None:
     path = os.pathsep.join([str(installed), sysconfig.get_paths()["purelib"]])
-    arguments = ("--kernel", "gemm", "--trials", "3", "--device", "replay")
+    arguments = ("--kernel", "vector_add", "--trials", "3", "--device", "replay")
     assert "[replayed]" in command("-m", "tuner", *arguments, cwd=tmp_path, path=path)
     assert [file.name for file in (tmp_path / "results").glob("*.db")] == ["tuning.db"]

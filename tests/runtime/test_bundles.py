@@ -35,7 +35,6 @@ CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}
 SWAPPED = {"swap_ab": True, "block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "raster_group": 8}
 VARIED: list[tuple[tuple[int, int, int], str, dict[str, Value]]] = [
     ((4096, 4096, 8192), "wgmma", {**CLUSTER, **SWAPPED, "stream_k": True}),
-    ((4095, 4097, 4093), "wgmma_padded", {**CLUSTER, "block_m": 256, "block_n": 96, "stream_k": True}),
     ((512, 512, 16384), "wgmma_split_k", {**CLUSTER, "split_k": 4, "k_order": "interleaved"}),
 ]
 """Tensor maps, clusters, tables of their order, memory that is zero once, several launches, blocks that wait."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scripts import gemm_shapes, harness, shape_notes
-from scripts.shape_notes import Notes, Shape
+from scripts.shape_notes import Notes, Problem, Shape
 from tests.scripts.shape_command import Command, problems, study
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
@@ -76,3 +76,15 @@ def test_problems_are_drawn_by_a_seed() -> None:
     sizes = [size for problem in found for size in vars(problem.shape).values()]
     assert 16 <= min(sizes) < 32 and 8192 < max(sizes) <= 16384
     assert sum(size < 512 for size in sizes) == pytest.approx(90, abs=25)  # the middle of the logarithms
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "odd"),
+    [
+        *(("nn", "5x8x8", False), ("nn", "8x8x5", True), ("nt", "5x8x8", False), ("nt", "8x5x8", True)),
+        *(("tn", "5x8x8", True), ("tn", "8x8x5", False), ("tt", "8x8x5", True), ("tt", "8x5x8", True)),
+    ],
+)
+def test_rows_that_are_no_whole_16_bytes_are_odd(layout: str, shape: str, odd: bool) -> None:
+    """Of A, B or C."""
+    assert Problem(Shape.parse(shape), "float16", layout).odd == odd
