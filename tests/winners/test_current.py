@@ -165,6 +165,22 @@ def test_runs_of_the_schema_before_keep_their_meaning(path: Path, tmp_path: Path
         assert [trial.time_ns for trial in database.earlier_trials(now)] == [100.0]
 
 
+def test_a_merged_run_of_the_schema_before_is_of_the_same_kernel(
+    capsys: pytest.CaptureFixture[str], path: Path, tmp_path: Path
+) -> None:
+    old, new, header = tmp_path / "old.db", tmp_path / "new.db", tmp_path / "tuned.hpp"
+    with Database.open(old) as database:
+        remember(database, path, "a" * 32, 100.0, legacy=True)
+    with Database.open(new) as database:
+        remember(database, path, "b" * 32, 200.0)
+    assert said_by(capsys, "db", "merge", str(old), "--db", str(new)).code == 0
+    with Database.open(new) as database:
+        (best,) = best_winners(database, Filters()).rows
+    assert best.stored.run.id == "a" * 32
+    assert said_by(capsys, "export", "--db", str(new), "-o", str(header)).code == 0
+    assert "a" * 32 in header.read_text()
+
+
 def test_a_run_of_the_schema_before_is_compared_as_any_other(path: Path, tmp_path: Path) -> None:
     warm = WarmTime(90.0, None, None, None, "ambiguous", 1.0, 1.0, counts=True)
 
