@@ -198,28 +198,18 @@ def test_headers_define_nothing_that_another_file_of_a_program_may_not() -> None
     ]
 
 
-@pytest.mark.parametrize("compiler", ["g++", "clang++", "nvcc"])
-def test_programs_two_bundles_and_a_header_of_winners_have_no_warning_in_one_file(
-    compiler: str, tmp_path: Path
-) -> None:
-    """nvcc, which takes the time of two, has the headers of one bundle."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    if compiler == "clang++" and shutil.which("cmake") and shutil.which("nvcc"):
-        interface()  # as strict
-        pytest.skip("tests/runtime/test_cpp_programs.py builds the example as strictly")
-    shutil.copytree(INCLUDE, tmp_path / "first")
+def test_two_bundles_and_a_header_of_winners_have_no_warning_in_one_file(tmp_path: Path) -> None:
+    """Nor have the programs, which other tests compile where there is nvcc."""
+    for bundle in ("first", "second"):
+        shutil.copytree(INCLUDE, tmp_path / bundle)
     (tmp_path / "tuned.hpp").write_text(render_header(WINNERS))
-    text, options = TWICE, [*STRICT, "-fno-exceptions", "-fno-rtti", "-fsyntax-only", *include_options()]
-    if compiler == "nvcc":  # which has includes of its own, and warnings in a .cu file
-        text, options = TWICE + DEVICE, ["-std=c++17", "-x", "cu", "--ptx"]
-    else:
-        shutil.copytree(INCLUDE, tmp_path / "second")
-        files = ["first/kernel_tune/launcher.hpp", *PROGRAMS]
-        text += "".join(f'#include "{file}"\n' for file in files)
-    (tmp_path / "both.cpp").write_text(text)
-    own = "first" if compiler == "nvcc" else "second"
-    command = [compiler, *options, '-DBUNDLE="bundle"', f"-I{own}", "-I.", "-c", "both.cpp"]
+    nvcc, files = shutil.which("nvcc"), ["first/kernel_tune/launcher.hpp"]
+    text, command = TWICE + DEVICE, ["nvcc", "-std=c++17", "-x", "cu", "--ptx"]
+    if nvcc is None:
+        text, command = TWICE, ["g++", *STRICT, "-fno-exceptions", "-fsyntax-only", *include_options()]
+        files += PROGRAMS
+    (tmp_path / "both.cpp").write_text(text + "".join(f'#include "{file}"\n' for file in files))
+    command += ['-DBUNDLE="bundle"', "-Isecond", "-I.", "-c", "both.cpp"]
     done = run_once(*command, folder=tmp_path, reads=(INCLUDE, *(source.parent for source in PROGRAMS)))
     assert done.returncode == 0, done.stderr[-4000:]
     assert "warning" not in done.stderr
