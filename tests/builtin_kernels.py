@@ -99,13 +99,9 @@ def _rows_once(kernel: KernelSpec, variant: Any, problem: Any, gpu: Any, *how: A
         return _rows_of(kernel, variant, problem, gpu, *how)
     limits = [getattr(enumeration, name) for name in LIMITS]
     key = (
-        kernel.file,
-        variant.name,
-        problem.key,
-        str(gpu),
-        str(allowed and sorted(allowed.items())),
+        kernel.file, variant.name, problem.key, str(gpu), str(allowed and sorted(allowed.items())),
         *limits,
-    )
+    )  # fmt: skip
     found = _rows.pop(key, None) or _rows_of(kernel, variant, problem, gpu, rng, allowed)
     if not found.sampled:
         _rows[key] = found

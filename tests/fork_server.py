@@ -53,15 +53,9 @@ WORKERS = (
 )
 """They start no Python."""
 IMPORTED = (
-    *WORKERS,
-    "cuda.bindings.driver",
-    "jinja2.debug",
-    "tests.faults.drive",
-    "tests.faults.simulated_device",
-    "tests.faults.tune_fake",
-    "tests.stored",
-    "tuner.fleet.searcher",
-)
+    *WORKERS, "cuda.bindings.driver", "jinja2.debug", "tests.faults.drive",
+    "tests.faults.simulated_device", "tests.faults.tune_fake", "tests.stored", "tuner.fleet.searcher",
+)  # fmt: skip
 NO_FORK = "NO_FORK"
 """Variable of the environment of a child that is a process of its own all the same."""
 PATIENT = {(processes, "EXIT_S"): 30.0, (identity, "RENDER_S"): 60.0}

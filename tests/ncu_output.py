@@ -32,16 +32,9 @@ COUNTERS = {
     STALL.format("drain"): ("inst", "0.1"),
 }
 HEAD = (
-    "ID",
-    "Process ID",
-    "Process Name",
-    "Host Name",
-    "Kernel Name",
-    "Context",
-    "Stream",
-    "Block Size",
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
     "Grid Size",
-)
+)  # fmt: skip
 
 
 def wide(counters: dict[str, tuple[str, str]] = COUNTERS, kernels: tuple[str, ...] = ("scale__ok",)) -> str:

@@ -80,11 +80,7 @@ class SimulatedGpu(StubDevice):
         """Pairs of a configuration and a problem, with repetitions."""
 
     def choose_conditions(
-        self,
-        kernel: KernelSpec,
-        problem: Problem,
-        mode: Mode | None,
-        regime: Regime,
+        self, kernel: KernelSpec, problem: Problem, mode: Mode | None, regime: Regime
     ) -> tuple[Conditions, str]:
         return Conditions(mode or Mode.COLD, regime), ""
 

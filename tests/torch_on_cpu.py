@@ -240,12 +240,7 @@ def on_cpu(
 
 
 def of_manifest(
-    kernel: str,
-    summary: str,
-    sizes: list[str],
-    computations: list[Any],
-    compute: Compute,
-    **choices: Any,
+    kernel: str, summary: str, sizes: list[str], computations: list[Any], compute: Compute, **choices: Any
 ) -> OnCpu:
     """Return the operation of a manifest with some computations."""
     written = {

@@ -14,14 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stored import (
-    best_known,
-    filled,
-    make_run,
-    make_trial,
-    refused,
-    with_a_flipped_bit,
-)
+from tests.stored import best_known, filled, make_run, make_trial, refused, with_a_flipped_bit
 from tuner.core.errors import DatabaseError
 from tuner.database import cells, opening
 from tuner.database.database import Database
@@ -122,13 +115,8 @@ def test_a_file_size_limit_loses_nothing(fast: Path) -> None:
         print(number, flush=True)
     """
     path = fast / "t.db"
-    result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(path)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
+    command = [sys.executable, "-c", textwrap.dedent(code), str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     *numbers, message = result.stdout.splitlines()
     assert "disk is full" in message or "writing failed" in message
     with Database.open(path) as database:
@@ -169,19 +157,19 @@ def start_writer(path: Path, names: str, count: int) -> subprocess.Popen[str]:
 
 def test_eight_processes_write_one_file(fast: Path) -> None:
     path = fast / "t.db"  # created by all of them at once
-    writer = start_writer(path, "abcdefgh", 20)
+    writer = start_writer(path, "abcdefgh", 8)
     out, err = writer.communicate(timeout=200)
     assert writer.returncode == 0, err
-    assert len(out.splitlines()) == 160
+    assert len(out.splitlines()) == 64
     with Database.open(path) as database:
         check = database.check()
         assert check.problems == []
-        assert (check.rows["runs"], check.rows["trials"], check.rows["attempts"]) == (8, 160, 0)
+        assert (check.rows["runs"], check.rows["trials"], check.rows["attempts"]) == (8, 64, 0)
 
 
 def test_a_killed_writer_loses_no_recorded_trial(fast: Path) -> None:
     path, chance = fast / "t.db", random.Random(5)
-    for name in "0123":
+    for name in "012":
         writer = start_writer(path, name, 100_000)
         assert writer.stdout is not None
         acknowledged = [writer.stdout.readline()]
@@ -210,7 +198,7 @@ def test_no_flipped_bit_reaches_a_result(fast: Path) -> None:
         best = database.best().rows[0]
     measured = [(stored.trial.configuration, stored.trial.time_ns) for stored in truth.values()]
     sound, chance, noticed = path.read_bytes(), random.Random(3), 0
-    for _ in range(30):
+    for _ in range(16):
         path.write_bytes(with_a_flipped_bit(sound, chance))
         try:
             with Database.open(path) as database:
@@ -225,14 +213,14 @@ def test_no_flipped_bit_reaches_a_result(fast: Path) -> None:
         for winner in winners.rows:
             assert replace(winner, id=best.id) == best
         assert fastest in [None, (best.winner.configuration, 900.0), *measured]
-    assert noticed > 6
+    assert noticed > 3
 
 
 def test_truncated_files_are_one_clear_error(fast: Path) -> None:
     path = fast / "t.db"
     filled(path)
     sound = path.read_bytes()
-    for cut in range(1, len(sound), len(sound) // 40):
+    for cut in range(1, len(sound), len(sound) // 20):
         path.write_bytes(sound[:cut])
         try:
             with Database.open(path) as database:
@@ -270,38 +258,20 @@ def test_a_hostile_row_with_a_right_digest_is_damage_not_a_crash(path: Path) -> 
     filled(path, count=1)
     chance = random.Random(1)
     columns = (
-        "configuration",
-        "samples",
-        "sample_count",
-        "verification",
-        "tags",
-        "status",
-        "registers",
+        "configuration", "samples", "sample_count", "verification", "tags", "status", "registers",
         "variant",
-    )
+    )  # fmt: skip
     texts = (
-        "[]",
-        "{",
-        '{"a": [1]}',
-        '{"a": NaN}',
-        "null",
-        "[" * 5000,
-        '"x"',
-        "{}",
-        "7",
+        "[]", "{", '{"a": [1]}', '{"a": NaN}', "null", "[" * 5000, '"x"', "{}", "7",
         '{"passed": 1, "x": 2}',
-    )
+    )  # fmt: skip
     with Database.open(path) as database:
         sound = database.select("SELECT * FROM trials")[0]
-        for _ in range(200):
+        for _ in range(100):
             column = chance.choice(columns)
             value: object = chance.choice(texts)
             if column in ("sample_count", "registers"):
-                value = (
-                    chance.choice((-1, 10**12, None, 3))
-                    if column == "registers"
-                    else chance.choice((-1, 10**12))
-                )
+                value = chance.choice((-1, 10**12, *((None, 3) if column == "registers" else ())))
             elif column == "samples":
                 value = chance.randbytes(20)
             row = cells.sealed("trials", **{**sound, column: value})

@@ -30,12 +30,12 @@ from tuner.report.tables import show_json
 pytestmark = pytest.mark.usefixtures("forked_children")
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS, TRIALS = 10, 100
+RUNS, TRIALS = 5, 100
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file of 1,003 trials."""
+    """A file of 503 trials."""
     path = tmp_path_factory.mktemp("large") / "tuning.db"
     filled(path)
     with Database.open(path) as database:

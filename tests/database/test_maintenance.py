@@ -15,13 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.stored import (
-    file_hash,
-    filled,
-    make_run,
-    make_trial,
-    make_winner,
-)
+from tests.stored import file_hash, filled, make_run, make_trial, make_winner
 from tuner.core.errors import DatabaseError, UsageError
 from tuner.database import hostile, sql
 from tuner.database.database import Database
@@ -133,14 +127,8 @@ def test_deleting_a_run_keeps_the_others_and_their_sources(path: Path) -> None:
         assert database.delete_run("aa") == 3
         check = database.check()
         assert check.problems == []
-        assert check.rows == {
-            "runs": 1,
-            "trials": 2,
-            "sources": 3,
-            "attempts": 0,
-            "winners": 1,
-            "benchmarks": 0,
-        }
+        counts = {"trials": 2, "sources": 3, "attempts": 0, "winners": 1, "benchmarks": 0}
+        assert check.rows == {"runs": 1, **counts}
         with pytest.raises(DatabaseError, match="there is no run"):
             database.run("a" * 32)
 

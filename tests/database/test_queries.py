@@ -47,25 +47,11 @@ def test_hostile_filters_change_and_find_nothing(path: Path) -> None:
     filled(path)
     before, chance = file_hash(path), random.Random(2)
     parts = [
-        "'",
-        '"',
-        ";",
-        "--",
-        " OR 1=1",
-        "/*",
-        "\\",
-        "%",
-        "_",
-        "\0",
-        "$",
-        "é",
-        "😀",
-        "DROP TABLE trials",
-        "\n",
-        ")",
-    ]
+        "'", '"', ";", "--", " OR 1=1", "/*", "\\", "%", "_", "\0", "$", "é", "😀", "DROP TABLE trials",
+        "\n", ")",
+    ]  # fmt: skip
     with Database.open(path, write=False) as database:
-        for _ in range(300):
+        for _ in range(60):
             text = "x" + "".join(chance.choices(parts, k=chance.randrange(1, 6)))
             for name in ("kernel", "gpu", "dtype", "variant", "run", "problem_key"):
                 assert database.query(Filters(**{name: text})).rows == []

@@ -38,40 +38,32 @@ def resumed(tmp_path: Path, *arguments: str, sleep_s: float = 0.0) -> Fake:
 
 
 @needs_containers
-def test_another_container_does_not_take_a_living_run_over(tmp_path: Path, database: Path) -> None:
+def test_another_container_takes_over_what_was_killed_and_no_living_run(
+    tmp_path: Path, database: Path
+) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    command = ("--kernel", str(kernel), "--trials", "30")
-    ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.05)
+    command = ("--kernel", str(kernel), "--trials", "24")
+    ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.2)
     ours.wait_for_trials(database, 3)
     workers = [pid for pid in marked(ours.mark) if "fake_worker" in command_of(pid)]
     for pid in workers:  # it goes on once the other has been refused
         os.kill(pid, signal.SIGSTOP)
+    there = trials_in(database)
     said = resumed(tmp_path, *command).ends()
     for pid in workers:
         os.kill(pid, signal.SIGCONT)
     assert workers
     assert said.code == 1
-    assert "still going in process" in said.err
-    assert "of host ours" in said.err
-    said = ours.ends()
-    assert said.code == 0, said.err
-    with Database.open(database, write=False) as opened:
-        assert opened.check().problems == []
-    assert trials_in(database) == 30
-
-
-@needs_containers
-def test_another_container_goes_on_with_what_was_killed(tmp_path: Path, database: Path) -> None:
-    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    command = ("--kernel", str(kernel), "--trials", "16")
-    ours = Fake(tmp_path, *command, first=entering("ours"), sleep_s=0.3)
-    ours.wait_for_trials(database, 1)
+    assert "still going in process" in said.err and "of host ours" in said.err
+    ours.wait_for_trials(database, there + 2)
     ours.process.send_signal(signal.SIGKILL)
     ours.process.wait()
     assert_no_process_left(ours.mark)
     said = resumed(tmp_path, *command).ends()
     assert said.code == 0, said.err
-    assert trials_in(database) == 16
+    with Database.open(database, write=False) as opened:
+        assert opened.check().problems == []
+    assert trials_in(database) == 24
 
 
 def test_a_lock_ends_with_its_database(database: Path) -> None:
@@ -120,28 +112,35 @@ def test_check_finds_what_two_tuners_did_to_one_run(database: Path) -> None:
         assert opened.check().problems == []
 
 
-def test_a_file_that_was_exchanged_during_the_run_is_noticed(tmp_path: Path, database: Path) -> None:
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("exchanged", "replaced while it was open"),
+        ("deleted", "deleted"),
+        ("cut off", ""),
+        ("overwritten", ""),
+    ],
+)
+def test_a_file_that_is_gone_or_destroyed_during_the_run_is_noticed(
+    tmp_path: Path, database: Path, harm: str, said: str
+) -> None:
     kernel = write_kernel(tmp_path / "own", items=range(1, 30))
     fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "200")
     fake.wait_for_trials(database, 5)
-    other = tmp_path / "other.db"
-    Database.open(other).close()
-    other.replace(database)
-    said = fake.ends()
-    assert said.code == 1
-    assert "kept in" not in said.out
-    assert "replaced while it was open" in said.err
-
-
-def test_a_file_that_was_deleted_during_the_run_is_noticed(tmp_path: Path, database: Path) -> None:
-    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "200")
-    fake.wait_for_trials(database, 5)
-    database.unlink()
-    said = fake.ends()
-    assert said.code == 1
-    assert "deleted" in said.err.splitlines()[-1]
-    assert "are safe" not in said.err
+    match harm:
+        case "exchanged":
+            Database.open(tmp_path / "other.db").close()
+            (tmp_path / "other.db").replace(database)
+        case "deleted":
+            database.unlink()
+        case "cut off":
+            os.truncate(database, database.stat().st_size // 2)
+        case "overwritten":
+            with database.open("r+b") as file:
+                file.write(b"x" * database.stat().st_size)
+    ended = fake.ends()
+    assert ended.code == 1 and said in ended.err.splitlines()[-1]
+    assert "kept in" not in ended.out and "are safe" not in ended.err and "Traceback" not in ended.err
 
 
 def test_what_is_not_in_the_file_any_more_is_noticed(database: Path) -> None:
@@ -154,22 +153,3 @@ def test_what_is_not_in_the_file_any_more_is_noticed(database: Path) -> None:
             other.execute("DELETE FROM trials WHERE id = ?", (rows[1],))
         with pytest.raises(DatabaseError, match="lacks 1 of the rows"):
             opened.require_rows(run.id, rows)
-
-
-@pytest.mark.parametrize("damage", ["cut off", "overwritten"])
-def test_a_file_that_is_destroyed_during_the_run_is_noticed(
-    tmp_path: Path, database: Path, damage: str
-) -> None:
-    kernel = write_kernel(tmp_path / "own", items=range(1, 30))
-    fake = Fake(tmp_path, "--kernel", str(kernel), "--trials", "200")
-    fake.wait_for_trials(database, 5)
-    size = database.stat().st_size
-    with database.open("r+b") as file:
-        if damage == "cut off":
-            file.truncate(size // 2)
-        else:
-            file.write(b"x" * size)
-    said = fake.ends()
-    assert said.code == 1
-    assert "kept in" not in said.out
-    assert "Traceback" not in said.err

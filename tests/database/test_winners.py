@@ -93,16 +93,6 @@ def test_times_under_other_conditions_are_never_compared(path: Path) -> None:
             assert [trial.time_ns for trial in database.earlier_trials(later)] == [time_ns]
 
 
-def test_the_fastest_trial_under_the_conditions_is_best_known(path: Path) -> None:
-    with Database.open(path) as database:
-        for name, conditions, time_ns in (("a", Conditions(), 900.0), ("b", WARM, 500.0)):
-            run = make_run(name * 32, conditions=conditions)
-            database.start_run(run)
-            database.record(run.id, make_trial(0, time_ns))
-        assert best_known(database) == (make_trial(0).configuration, 900.0)
-        assert best_known(database, conditions=WARM) == (make_trial(0).configuration, 500.0)
-
-
 def test_a_suspect_time_ranks_nowhere(path: Path) -> None:
     run = make_run()
     with Database.open(path) as database:

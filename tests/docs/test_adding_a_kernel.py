@@ -39,6 +39,8 @@ from tuner.runtime.launch_limits import DEVICE_LIMITS
 from tuner.runtime.launches import Buffer
 
 DOCS = Path(__file__).parents[2] / "docs"
+pytestmark = pytest.mark.usefixtures("any_code")
+
 REFERENCE = (DOCS / "kernel-files.md").read_text()
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 
@@ -60,10 +62,11 @@ def compile_configuration(kernel: KernelSpec, problem: Problem, configuration: C
 @pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
 def test_configurations_of_the_plain_kernel_compile() -> None:
     kernel = example("softmax")
-    problem = kernel.problem()
-    space = SearchSpace.from_kernel(kernel, problem, GPU, ("strided",))
-    for configuration in list(space.configurations())[::3]:
-        compile_configuration(kernel, problem, configuration)
+    space = SearchSpace.from_kernel(kernel, kernel.problem(), GPU, ("strided",))
+    for configuration in list(space.configurations())[::6]:
+        compile_configuration(kernel, kernel.problem(), configuration)
+    for dtype in ("bfloat16", "float32"):
+        compile_configuration(kernel, kernel.problem(dtypes={"": dtype}), configuration)
 
 
 def test_configurations_of_the_jinja_variant_compile() -> None:
@@ -71,16 +74,8 @@ def test_configurations_of_the_jinja_variant_compile() -> None:
     for dtype in ("float16", "float32"):
         problem = kernel.problem(dtypes={"": dtype})
         space = SearchSpace.from_kernel(kernel, problem, GPU, ("in_registers",))
-        for configuration in list(space.configurations())[::13]:
+        for configuration in list(space.configurations())[::26]:
             compile_configuration(kernel, problem, configuration)
-
-
-@pytest.mark.skipif(not header_folders(), reason="cuda_fp16.h is not installed")
-@pytest.mark.parametrize("dtype", ("bfloat16", "float32"))
-def test_plain_kernel_compiles_for_the_other_dtypes(dtype: str) -> None:
-    kernel = example("softmax")
-    defaults = kernel.variants["strided"].defaults
-    compile_configuration(kernel, kernel.problem(dtypes={"": dtype}), Configuration.of("strided", defaults))
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")

@@ -67,7 +67,7 @@ def test_what_needs_no_gpu(
     monkeypatch.chdir(tmp_path)
 
     def tune(words: list[str]) -> str:
-        few = ["--configurations", "4"] if words[0] == "check" else []
+        few = ["--configurations", "2"] if words[0] == "check" else []
         said = said_by(capsys, *words, *few)
         assert said.code == 0, said
         return said.out

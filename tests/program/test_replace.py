@@ -183,9 +183,7 @@ def test_outputs_that_are_given(times: dict[str, tuple[float, float]]) -> None:
     torch.testing.assert_close(rows_apart, a[0] @ b)
 
 
-def test_parts_of_matrices_are_timed_and_passed_as_they_lie(
-    times: dict[str, tuple[float, float]],
-) -> None:
+def test_parts_of_matrices_are_timed_and_passed_as_they_lie(times: dict[str, tuple[float, float]]) -> None:
     x, w, lying = torch.randn(16, 96), torch.randn(24, 32), []
 
     class Seen(FakeGemm):
@@ -270,11 +268,7 @@ def test_programs_do_what_they_did(times: dict[str, tuple[float, float]], progra
     ],
 )
 def test_what_is_no_faster_or_less_exact_is_left_to_torch(
-    times: dict[str, tuple[float, float]],
-    times_ns: tuple[float, float],
-    error: float,
-    dtype: Any,
-    said: str,
+    times: dict[str, tuple[float, float]], times_ns: tuple[float, float], error: float, dtype: Any, said: str
 ) -> None:
     times["gemm"] = times_ns
     a, b, gemm = torch.randn(64, 512, dtype=dtype), torch.randn(512, 96, dtype=dtype), FakeGemm(error)

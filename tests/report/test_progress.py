@@ -132,10 +132,7 @@ def test_closing_gives_the_cursor_back(state: State, monkeypatch: pytest.MonkeyP
 
 def test_what_several_variants_need_is_said_once() -> None:
     needs = {"a": "needs m of at most 8", "b": "needs a newer GPU", "c": "needs m of at most 8"}
-    assert left_out_lines(needs) == [
-        "left out: a, c: needs m of at most 8",
-        "left out: b: needs a newer GPU",
-    ]
+    assert left_out_lines(needs) == ["left out: a, c: needs m of at most 8", "left out: b: needs a newer GPU"]
 
 
 def test_many_reasons_take_one_line() -> None:

@@ -11,16 +11,10 @@ from tuner.runtime.manifest import file_digest
 
 SHA = "0123456789abcdef" * 2
 LIMITS = {
-    "cc": 90,
-    "sm_count": 132,
-    "l2_bytes": 52428800,
-    "shared_bytes_optin": 232448,
-    "shared_bytes_per_sm": 233472,
-    "registers_per_sm": 65536,
-    "max_threads_per_sm": 2048,
-    "max_blocks_per_sm": 32,
-    "max_threads_per_block": 1024,
-}
+    "cc": 90, "sm_count": 132, "l2_bytes": 52428800, "shared_bytes_optin": 232448,
+    "shared_bytes_per_sm": 233472, "registers_per_sm": 65536, "max_threads_per_sm": 2048,
+    "max_blocks_per_sm": 32, "max_threads_per_block": 1024,
+}  # fmt: skip
 """Those of an H200."""
 TENSORS = [
     {"name": "a", "role": "input", "dtype": "bfloat16", "shape": ["m", "k"]},
@@ -102,15 +96,9 @@ REPEATED: dict[str, Any] = {
 }
 """A launch in two loops, for the configuration with scratch memory."""
 HEAD: dict[str, Any] = {
-    "format": "kernel-tune bundle",
-    "version": 1,
-    "tool": "kernel-tune 0.9.0",
-    "kernel": "gemm",
-    "summary": "C = A B",
-    "license": "Apache-2.0",
-    "minimum_driver": 13000,
-    "sizes": ["m", "n", "k"],
-}
+    "format": "kernel-tune bundle", "version": 1, "tool": "kernel-tune 0.9.0", "kernel": "gemm",
+    "summary": "C = A B", "license": "Apache-2.0", "minimum_driver": 13000, "sizes": ["m", "n", "k"],
+}  # fmt: skip
 MANIFEST: dict[str, Any] = {
     **HEAD,
     "probe": {"90": {"cubin": SHA, "entry": "whereabouts"}},
@@ -120,7 +108,7 @@ MANIFEST: dict[str, Any] = {
             "options": {"layout": "nt", "fast": True, "scale": 2.0},
             "tensors": TENSORS,
             "scalars": [{"name": "alpha", "dtype": "float32", "value": ["/", 1, 10]}],
-        },
+        }
     ],
     "configurations": [PLAIN, TILED, {**PLAIN, "cc": 80}],
     "winners": [
@@ -187,27 +175,19 @@ def _plain(computation: int, cc: int = 90) -> dict[str, Any]:
     arguments = [{"tensor": "a"}, {"tensor": "b"}, {"tensor": "c"}, {"scalar": "alpha"}, *sizes]
     grid = [["ceil_div", ["*", "m", "n"], 256]]
     launch = {
-        "cubin": NAME,
-        "source": NAME,
-        "entry": "plain",
-        "grid": grid,
-        "block": [256],
+        "cubin": NAME, "source": NAME, "entry": "plain", "grid": grid, "block": [256],
         "arguments": arguments,
-    }
+    }  # fmt: skip
     return {"computation": computation, "cc": cc, "variant": "plain", "launches": [launch]}
 
 
 def _split(computation: int) -> dict[str, Any]:
     """Return a configuration with a tensor map, clusters and memory of all kinds."""
     arguments = [
-        {"map": ["a"], "box": [64, 64], "swizzle": 128},
-        {"tensor": "b"},
-        {"tensor": "c"},
-        {"scratch": "partials"},
-        {"scratch": "tickets"},
-        {"cluster_order": 4},
+        {"map": ["a"], "box": [64, 64], "swizzle": 128}, {"tensor": "b"}, {"tensor": "c"},
+        {"scratch": "partials"}, {"scratch": "tickets"}, {"cluster_order": 4},
         {"value": "k", "dtype": "int32"},
-    ]
+    ]  # fmt: skip
     launch = {
         "cubin": NAME, "source": NAME, "entry": "split", "grid": [64], "block": [128], "shared_bytes": 100_000,
         "cluster": [2], "alignment": 16, "arguments": arguments,

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.builtin_kernels import own_kernels
 from tests.commands import said_by
-from tests.cpp_interface import ROOT, interface, python_on
+from tests.cpp_interface import interface, python_on
 from tests.fake_driver.programs import run_program
+from tests.runtime.drawn_plans import EXAMPLES, PARTS
 from tests.stored_winners import H200, store_winners
 from tuner.core.model import Configuration, Value
 from tuner.kernel.default import plain_default
@@ -28,16 +28,13 @@ from tuner.runtime.manifest import read_manifest
 
 pytestmark = pytest.mark.usefixtures("forked_children", "any_code")
 
-EXAMPLES = [str(ROOT / "docs" / "examples" / name / f"{name}.toml") for name in ("heat", "sort")]
-"""Of repeated launches; test_plans.py has the others."""
-PARTS = str(ROOT / "tests" / "planted" / "parts.toml")
-KERNELS = [*own_kernels(), "bmm", *EXAMPLES, PARTS]
+KERNELS = ["gemm", "mean_matvec", "reduce_axis", *EXAMPLES, PARTS]
+"""Each launches in another way; test_plans.py has the others."""
 LIMITS = {name: getattr(H200, name) for name in DEVICE_LIMITS}
 CLUSTER = {"cluster_m": 1, "cluster_n": 2, "gpc_locality": True}
 SWAPPED = {"swap_ab": True, "block_m": 256, "block_n": 128, "block_k": 128, "stages": 2, "raster_group": 8}
 VARIED: list[tuple[tuple[int, int, int], str, dict[str, Value]]] = [
     ((4096, 4096, 8192), "wgmma", {**CLUSTER, **SWAPPED, "stream_k": True}),
-    ((4095, 4097, 4093), "wgmma_padded", {**CLUSTER, "block_m": 256, "block_n": 96, "stream_k": True}),
     ((512, 512, 16384), "wgmma_split_k", {**CLUSTER, "split_k": 4, "k_order": "interleaved"}),
 ]
 """Tensor maps, clusters, tables of their order, memory that is zero once, several launches, blocks that wait."""
@@ -151,19 +148,8 @@ def bundle(name: str, bundles: dict[str, Path], tmp_path: Path, capsys: pytest.C
                 for sizes, variant, values in VARIED
             ]
         store_winners(tmp_path / "w.db", kernel, winners)
-        output = str(tmp_path / "bundle")
-        said = said_by(
-            capsys,
-            "bundle",
-            "--kernel",
-            name,
-            "--db",
-            str(tmp_path / "w.db"),
-            "-o",
-            output,
-            "--json",
-            "--slices",
-        )
+        words = ("--kernel", name, "--db", str(tmp_path / "w.db"), "-o", str(tmp_path / "bundle"))
+        said = said_by(capsys, "bundle", *words, "--json", "--slices")
         assert said.code == 0, said.err
         assert json.loads(said.out)["winners"] == len(winners)
         bundles[name] = tmp_path / "bundle"
@@ -194,16 +180,8 @@ def test_launches_are_those_of_the_python_runtime(name: str, bundle: Path, tmp_p
     log = tmp_path / "log"
     log.touch()
     device = f"NVIDIA H200:90:{H200.sm_count}:{H200.l2_bytes}"
-    output = python_on(
-        interface(),
-        BOTH,
-        bundle,
-        tmp_path / "cases.json",
-        json.dumps(LIMITS),
-        log,
-        devices=device,
-        log=str(log),
-    )
+    cases, limits = tmp_path / "cases.json", json.dumps(LIMITS)
+    output = python_on(interface(), BOTH, bundle, cases, limits, log, devices=device, log=str(log))
     compared, _ = map(int, output.split())
     assert compared >= 4 * len(manifest["winners"])
     if name == "gemm":
@@ -221,9 +199,7 @@ def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(name: str, bundle: Pa
     assert manifest.winners and manifest.defaults
     assert not any("requires" in reason for item in manifest.configurations for reason, _ in item.requires)
     launches = [launch for item in manifest.configurations for launch in (*item.launches, *item.slices)]
-    assert all(
-        bool(item.slices) == (name in ("gemm", "bmm", "scaled_mm")) for item in manifest.configurations
-    )
+    assert all(bool(item.slices) == (name == "gemm") for item in manifest.configurations)
     cubins = {launch.cubin for launch in launches} | {probe.cubin for probe in manifest.probe.values()}
     assert {path.stem for path in bundle.glob("cubin/*")} == cubins
     assert {path.stem for path in bundle.glob("src/*")} == {launch.source for launch in launches}
@@ -231,15 +207,8 @@ def test_a_bundle_of_every_kernel_can_be_read_and_is_whole(name: str, bundle: Pa
         assert hashlib.sha256(path.read_bytes()).hexdigest()[:32] == path.stem
     for launch in launches:
         assert launch.entry.encode() in (bundle / "cubin" / f"{launch.cubin}.cubin").read_bytes()
-    for name_there in (
-        "LICENSE",
-        "README.md",
-        "__init__.py",
-        "core/errors.py",
-        "py.typed",
-        "runtime/manifest.py",
-    ):
-        assert (bundle / name_there).is_file()
+    texts = ("LICENSE", "README.md", "__init__.py", "core/errors.py", "py.typed", "runtime/manifest.py")
+    assert all((bundle / text).is_file() for text in texts)
 
 
 @pytest.mark.parametrize("name", KERNELS)

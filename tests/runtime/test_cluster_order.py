@@ -70,13 +70,6 @@ def plan_of(n: int = 512, **parameters: object) -> Plan:
     return make_plan(GEMM, problem, HOPPER, Configuration.of(variant.name, values))
 
 
-def test_a_launch_says_how_many_share() -> None:
-    (launch,) = plan_of(gpc_locality=True).launches
-    assert ("cluster_order", "uint8", 8) in launch.arguments
-    (launch,) = plan_of(gpc_locality=False).launches
-    assert "cluster_order" not in {kind for kind, _, _ in launch.arguments}
-
-
 def test_too_many_clusters_are_refused_where_they_are_to_be_placed() -> None:
     assert plan_of(n=1 << 14, gpc_locality=False)
     with pytest.raises(UnlaunchableError, match=f"has {MAX_CLUSTERS}"):

@@ -23,6 +23,8 @@ from tests.cpp_interface import (
 )
 from tests.fake_driver import include_options
 from tests.runtime.manifests import NAME, write_bundle
+from tests.winners.exported_winners import WINNERS
+from tuner.winners.header import render_header
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -157,25 +159,32 @@ print(code, text.value.decode())
 """
 
 
-def test_a_bundle_can_be_moved(tmp_path: Path) -> None:
-    bundle = write_bundle(tmp_path / "bundle").rename(tmp_path / "elsewhere, moved")
-    assert python_on(interface(), OPENS, bundle).startswith("0 ")
-
-
 @pytest.mark.parametrize(
     ("changed", "driver", "code"),
-    [({"version": 3, "what": 1}, "13000", "3"), ({}, "12080", "4"), ({"sizes": ["m"]}, "13000", "2")],
+    [
+        ({}, "13000", "0"),
+        ({"version": 3, "what": 1}, "13000", "3"),
+        ({}, "12080", "4"),
+        ({"sizes": ["m"]}, "13000", "2"),
+    ],
 )
-def test_what_cannot_be_used_is_refused(
+def test_a_bundle_can_be_moved_and_what_cannot_be_used_is_refused(
     changed: dict[str, Any], driver: str, code: str, tmp_path: Path
 ) -> None:
-    bundle = write_bundle(tmp_path / "bundle", changed)
+    bundle = write_bundle(tmp_path / "bundle", changed).rename(tmp_path / "elsewhere, moved")
     assert python_on(interface(), OPENS, bundle, driver=driver).startswith(code + " ")
 
 
 TWICE = """
 #include <kernel_tune/launcher.hpp>
+#include "tuned.hpp"
+static_assert(kernel_tune::vector_add::find("NVIDIA H200", {1LL << 40, "float32"})->cc == 90);
 kernel_tune::Status second(kernel_tune::Bundle& bundle) { return kernel_tune::Bundle::open("nowhere", bundle); }
+"""
+DEVICE = """
+constexpr auto winner = kernel_tune::vector_add::find("NVIDIA H200", {1LL << 40, "float32"});
+template <int block_m> __global__ void kernel(int* out) { *out = block_m; }
+void launch(int* out) { kernel<winner->configuration.block_m><<<1, 1>>>(out); }
 """
 PROGRAMS = [ROOT / "docs" / "examples" / "cpp" / "main.cpp", ROOT / "scripts" / "cpp" / "c_interface.cpp"]
 
@@ -189,25 +198,18 @@ def test_headers_define_nothing_that_another_file_of_a_program_may_not() -> None
     ]
 
 
-@pytest.mark.parametrize("compiler", ["g++", "clang++", "nvcc"])
-def test_programs_and_two_bundles_have_no_warning_in_one_file(compiler: str, tmp_path: Path) -> None:
-    """Headers of both compile in one file. nvcc, which takes the time of two, has those of one bundle."""
-    if shutil.which(compiler) is None:
-        pytest.skip(f"{compiler} is not installed")
-    if compiler == "g++" and shutil.which("clang++") and shutil.which("cmake") and shutil.which("nvcc"):
-        interface()  # as strict
-        pytest.skip("tests/runtime/test_cpp_programs.py builds the example as strictly")
-    shutil.copytree(INCLUDE, tmp_path / "first")
-    text, options = TWICE, [*STRICT, "-fno-exceptions", "-fno-rtti", "-fsyntax-only", *include_options()]
-    if compiler == "nvcc":  # which has includes of its own, and warnings in a .cu file
-        options = ["-std=c++17", "-x", "cu", "--ptx"]
-    else:
-        shutil.copytree(INCLUDE, tmp_path / "second")
-        files = ["first/kernel_tune/launcher.hpp", *PROGRAMS]
-        text += "".join(f'#include "{file}"\n' for file in files)
-    (tmp_path / "both.cpp").write_text(text)
-    own = "first" if compiler == "nvcc" else "second"
-    command = [compiler, *options, '-DBUNDLE="bundle"', f"-I{own}", "-c", "both.cpp"]
+def test_two_bundles_and_a_header_of_winners_have_no_warning_in_one_file(tmp_path: Path) -> None:
+    """Nor have the programs, which other tests compile where there is nvcc."""
+    for bundle in ("first", "second"):
+        shutil.copytree(INCLUDE, tmp_path / bundle)
+    (tmp_path / "tuned.hpp").write_text(render_header(WINNERS))
+    nvcc, files = shutil.which("nvcc"), ["first/kernel_tune/launcher.hpp"]
+    text, command = TWICE + DEVICE, ["nvcc", "-std=c++17", "-x", "cu", "--ptx"]
+    if nvcc is None:
+        text, command = TWICE, ["g++", *STRICT, "-fno-exceptions", "-fsyntax-only", *include_options()]
+        files += PROGRAMS
+    (tmp_path / "both.cpp").write_text(text + "".join(f'#include "{file}"\n' for file in files))
+    command += ['-DBUNDLE="bundle"', "-Isecond", "-I.", "-c", "both.cpp"]
     done = run_once(*command, folder=tmp_path, reads=(INCLUDE, *(source.parent for source in PROGRAMS)))
     assert done.returncode == 0, done.stderr[-4000:]
     assert "warning" not in done.stderr

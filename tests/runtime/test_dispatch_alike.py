@@ -15,7 +15,8 @@ import pytest
 from tests.cpp_interface import sanitized
 from tests.runtime.manifests import LIMITS, MANIFEST, PLAIN, manifest_with
 from tuner.core.errors import BundleError, TunerError
-from tuner.runtime.dispatch import Match, Policy, dispatch, log2_units, power_of_two
+from tuner.runtime.dispatch import Match, Policy, dispatch
+from tuner.runtime.entries import Manifest
 from tuner.runtime.manifest import read_manifest
 
 MATCHES = [Match.EXACT, Match.NEAREST, Match.OTHER_GPU, Match.DEFAULT, Match.PORTFOLIO]
@@ -76,15 +77,12 @@ def drawn(rng: random.Random, *, timed: bool = True) -> bytes:
     return manifest_with(*changes)
 
 
-@pytest.fixture(scope="module")
-def program() -> list[str | Path]:
-    return sanitized("dispatch")
-
-
-def answer(data: bytes, sizes: dict[str, int], limits: dict[str, int], gpu: str, policy: Policy) -> list[str]:
+def answer(
+    manifest: Manifest, sizes: dict[str, int], limits: dict[str, int], gpu: str, policy: Policy
+) -> list[str]:
     """Return what C++ has to print."""
     try:
-        found = dispatch(read_manifest(data), 0, sizes, limits, gpu, policy)
+        found = dispatch(manifest, 0, sizes, limits, gpu, policy)
     except BundleError as error:
         return ["wrong_gpu", error.problem]
     except TunerError:
@@ -93,25 +91,31 @@ def answer(data: bytes, sizes: dict[str, int], limits: dict[str, int], gpu: str,
     return [str(found.concrete.configuration), number, f"{found.expected_slowdown or 0:.17g}"]
 
 
-@pytest.mark.parametrize("seed", range(7))
-def test_both_choose_alike(seed: int, program: list[str | Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "policy", "timed"),
+    [
+        *((seed, Policy.NEAREST_VALID, True) for seed in range(3)),
+        *((seed, policy, True) for seed, policy in enumerate(POLICIES[1:], 9)),
+        (12, Policy.NEAREST_VALID, False),
+    ],
+)
+def test_both_choose_alike(seed: int, policy: Policy, timed: bool, tmp_path: Path) -> None:
     rng = random.Random(seed)
-    data = drawn(rng, timed=seed < 12)
+    data = drawn(rng, timed=timed)
     (tmp_path / "manifest.json").write_bytes(data)
     known = [point["sizes"] for one in json.loads(data)["portfolios"] for point in one["points"]]
     problems = [{name: int(2 ** rng.uniform(0, 15)) for name in "mnk"} for _ in range(40)]
     problems += [{name: size // 8 * 8 or 8 for name, size in one.items()} for one in problems]
     problems += rng.sample(known, min(10, len(known)))
     lines = [(sizes, {**LIMITS, "cc": rng.choices((90, 80, 100), (30, 1, 1))[0]}) for sizes in problems]
-    policy = POLICIES[seed % 4 if 9 <= seed < 12 else 0]
     said = subprocess.run(
-        [*program, tmp_path / "manifest.json", "NVIDIA H200", str(POLICIES.index(policy))],
+        [*sanitized("dispatch"), tmp_path / "manifest.json", "NVIDIA H200", str(POLICIES.index(policy))],
         input="\n".join(" ".join(map(str, (*limits.values(), *sizes.values()))) for sizes, limits in lines),
         capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
-    matches = set()
+    matches, manifest = set(), read_manifest(data)
     for line, (sizes, limits) in zip(said, lines, strict=True):
-        expected = answer(data, sizes, limits, "NVIDIA H200", policy)
+        expected = answer(manifest, sizes, limits, "NVIDIA H200", policy)
         if expected[0] == "wrong_gpu":
             assert expected[1] in line
         elif expected[0] == "no_configuration":
@@ -119,15 +123,7 @@ def test_both_choose_alike(seed: int, program: list[str | Path], tmp_path: Path)
         else:
             assert line.split() == expected, (sizes, limits)
             matches.add(MATCHES[int(expected[1])])
-    if seed < 9:
-        assert Match.PORTFOLIO in matches or Match.OTHER_GPU in matches
-    elif seed == 12:
+    if not timed:
         assert matches and Match.PORTFOLIO not in matches, "nothing is known of its members"
-
-
-def test_logarithms_are_right() -> None:
-    for value in (1, 2, 3, 4095, 4096, 4097, 2**31 - 1, 2**31, 2**32 + 1, 2**62):
-        assert 2 ** (log2_units(value) / 1024) <= value * 1.0000001
-        assert 2 ** ((log2_units(value) + 1) / 1024) > value * 0.999999
-    for units in (0, 1, 1023, 1024, 5000):
-        assert power_of_two(units) == pytest.approx(2 ** (units / 1024))
+    elif policy is Policy.NEAREST_VALID:
+        assert Match.PORTFOLIO in matches or Match.OTHER_GPU in matches

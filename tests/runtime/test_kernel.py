@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import random
 from pathlib import Path
 from typing import Any
 
@@ -210,47 +208,6 @@ for kernel in kernels:
 """,
     )
     assert [launch["shared"] for launch in launches] == [100000, 60000, 0]
-
-
-def rounded(values: list[float]) -> dict[str, list[int]]:
-    """Return the bits of values in dtypes of two bytes, by NumPy."""
-    with np.errstate(over="ignore"):
-        bits = np.array(values).astype(np.float32).view(np.uint32).astype(np.uint64)
-        return {
-            "float16": np.array(values).astype(np.float16).view(np.uint16).tolist(),
-            "bfloat16": ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).tolist(),
-        }
-
-
-def test_scalars_of_two_bytes_are_rounded_to_the_nearest(tmp_path: Path) -> None:
-    draw = random.Random(3)
-    values = [
-        0.0,
-        -0.0,
-        math.inf,
-        -math.inf,
-        65504.0,
-        65519.9,
-        65520.0,
-        -1e39,
-        1e-8,
-        6e-8,
-        1 + 2**-11,
-        1 + 2**-8,
-    ]
-    values += [1 + 3 * 2**-11, 1 + 3 * 2**-8, 3.3e38, 3.4e38, 1e300]
-    values += [draw.gauss(0, 1) * 2.0 ** draw.randrange(-30, 20) for _ in range(100)]
-    _, launches = run(
-        tmp_path,
-        f"""
-values = [float(text) for text in {[str(value) for value in values]}]
-for dtype in ("float16", "bfloat16"):
-    arguments = tuple(("scalar", dtype, value) for value in values)
-    Kernel(module("k" + " 2" * len(values)), "k", Launch(*ONE, arguments)).launch(stream)
-""",
-    )
-    for launch, (dtype, bits) in zip(launches, rounded(values).items(), strict=True):
-        assert [number(text) for text in launch["arguments"]] == bits, dtype
 
 
 def test_where_clusters_run_is_seen(tmp_path: Path) -> None:

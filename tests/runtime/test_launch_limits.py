@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tuner.core.errors import KernelError
@@ -180,3 +183,18 @@ def test_numbers_are_rounded_as_an_argument_is(value: float, dtype: str, kept: f
 )
 def test_a_number_lies_in_memory_as_its_dtype_has_it(value: complex, dtype: str, data: str) -> None:
     assert packed(value, dtype).hex() == data
+
+
+def test_numbers_of_two_bytes_are_rounded_to_the_nearest() -> None:
+    draw = random.Random(3)
+    values = [0.0, -0.0, math.inf, -math.inf, 65504.0, 65519.9, 65520.0, 6e-8, 3.3e38, 3.4e38, 1 + 3 * 2**-8]
+    values += [draw.gauss(0, 1) * 2.0 ** draw.randrange(-30, 20) for _ in range(100)]
+    with np.errstate(over="ignore"):
+        single = np.array(values, np.float32)
+        bits = single.view(np.uint32).astype(np.uint64)
+        wanted = {"float16": np.array(values).astype(np.float16).view(np.uint16),
+                  "bfloat16": (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16}  # fmt: skip
+    for dtype, numbers in wanted.items():
+        found = [int.from_bytes(packed(value, dtype), "little") for value in values]
+        assert found == numbers.tolist(), dtype
+        assert math.isnan(rounded(math.nan, dtype))

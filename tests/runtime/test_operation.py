@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -329,12 +328,6 @@ x = torch.randn(64, 64, **bfloat16)
 refused({words!r}, x, x)
 """
     assert run(program, bundle, **settings) == []
-
-
-def test_a_bundle_may_be_moved(bundle: Path, tmp_path: Path) -> None:
-    moved = Path(shutil.move(bundle, tmp_path / "elsewhere"))
-    program = "x = torch.randn(64, 64, **bfloat16)\nop(x, x)"
-    assert len(launches(run(program, moved))) == 1
 
 
 def test_a_damaged_cubin_is_not_loaded(bundle: Path) -> None:

@@ -35,10 +35,15 @@ pytestmark = pytest.mark.usefixtures("forked_children")
 PETABYTE = 2**50
 
 
-def interpreted(manifest: Manifest, number: int, problem: Problem, gpu: Gpu) -> ConcretePlan | None:
-    limits = {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+def limits_of(gpu: Gpu) -> dict[str, int]:
+    return {name: getattr(gpu, name) for name in DEVICE_LIMITS}
+
+
+def interpreted(
+    manifest: Manifest, number: int, problem: Problem, gpu: Gpu, *, apart: bool = False
+) -> ConcretePlan | None:
     try:
-        return interpret(manifest, number, problem.sizes, limits)
+        return interpret(manifest, number, problem.sizes, limits_of(gpu), apart=apart)
     except InvalidForProblemError as error:
         assert len(str(error).splitlines()) == 1
         return None
@@ -65,27 +70,6 @@ def compare(bundled: BundledConfiguration, problem: Problem, gpu: Gpu, concrete:
     assert len(concrete.entries) == len(concrete.plan.launches)
     assert concrete.workspace.offsets.keys() == {buffer.name for buffer in concrete.plan.scratch}
 
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_plans_are_those_of_the_tuner(name: str) -> None:
-    drawn = draw(name)
-    manifest = read_manifest(manifest_of(name))
-    counts: Counter[tuple[str, bool]] = Counter()
-    for number, one in enumerate(drawn):
-        for problem, gpu in one.problems:
-            concrete = interpreted(manifest, number, problem, gpu)
-            compare(one.bundled, problem, gpu, concrete)
-            counts[one.bundled.configuration.variant, concrete is not None] += 1
-        for size in one.baked:
-            other = replace(problem, sizes={**problem.sizes, size: problem.sizes[size] + 1})
-            assert interpreted(manifest, number, other, gpu) is None
-    variants = drawn[0].bundled.kernel.variants.keys()
-    assert {variant for variant, valid in counts if valid} == variants
-    assert {variant for variant, valid in counts if not valid} == variants
-    assert counts.total() >= 60
-
-
-# -- in C++
 
 LAYOUTS = {
     "float64": "<d", "float32": "<f", "float16": "<e", "int64": "<q", "int32": "<i", "uint32": "<I", "int8": "<b",
@@ -153,32 +137,42 @@ def launch_text(launch: Launch, scratch: Sequence[str]) -> str:
     return "".join(parts)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_plans_are_those_of_python(name: str, tmp_path: Path) -> None:
-    drawn = draw(name)
-    data = manifest_of(name)
-    manifest = read_manifest(data)
-    (tmp_path / "manifest.json").write_bytes(data)
-    asked, expected = [], []
-    for number, one in enumerate(drawn):
-        scratch = [item.name for item in manifest.configurations[number].scratch]
-        for problem, gpu in one.problems:
-            limits = {limit: getattr(gpu, limit) for limit in DEVICE_LIMITS}
-            apart = len(asked) % 2 == 1
-            sizes = [problem.sizes[size] for size in manifest.sizes]
-            asked.append(f"{number}{shown([apart, *sizes, *limits.values()])}")
-            try:
-                concrete = interpret(manifest, number, problem.sizes, limits, apart=apart)
-                expected.append(text_of(concrete, scratch))
-            except InvalidForProblemError:
-                expected.append("invalid")
-    command = [*map(str, sanitized("plans")), str(tmp_path / "manifest.json")]
+def answers(manifest: Path, asked: Sequence[str]) -> list[str]:
+    """Return what C++ says of configurations: a plan's text, or why there is none."""
+    command = [*map(str, sanitized("plans")), str(manifest)]
     done = subprocess.run(command, input="\n".join(asked), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
-    answers = done.stdout.splitlines()
-    assert len(answers) == len(expected) >= 60
-    for line, answer, plan in zip(asked, answers, expected, strict=True):
-        assert answer.partition(":")[0] == plan, f"{line}: {answer}"
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_plans_are_those_of_the_tuner_in_python_and_cpp(name: str, tmp_path: Path) -> None:
+    drawn, data = draw(name), manifest_of(name)
+    (tmp_path / "manifest.json").write_bytes(data)
+    manifest = read_manifest(data)
+    counts: Counter[tuple[str, bool]] = Counter()
+    asked, expected = [], []
+    for number, one in enumerate(drawn):
+        configuration = manifest.configurations[number]
+        scratch = [item.name for item in configuration.scratch]
+        for problem, gpu in one.problems:
+            concrete = interpreted(manifest, number, problem, gpu)
+            compare(one.bundled, problem, gpu, concrete)
+            counts[one.bundled.configuration.variant, concrete is not None] += 1
+            for apart in (False, True) if configuration.slices else (False,):
+                numbers = [apart, *(problem.sizes[size] for size in manifest.sizes), *limits_of(gpu).values()]
+                asked.append(f"{number}{shown(numbers)}")
+                plan = interpreted(manifest, number, problem, gpu, apart=True) if apart else concrete
+                expected.append(text_of(plan, scratch) if plan else "invalid")
+        for size in one.baked:
+            other = replace(problem, sizes={**problem.sizes, size: problem.sizes[size] + 1})
+            assert interpreted(manifest, number, other, gpu) is None
+    variants = drawn[0].bundled.kernel.variants.keys()
+    assert {variant for variant, valid in counts if valid} == variants
+    assert {variant for variant, valid in counts if not valid} == variants
+    assert counts.total() >= 60
+    for line, answer, plan in zip(asked, answers(tmp_path / "manifest.json", asked), expected, strict=True):
+        assert answer.partition(":")[0] == plan.strip(), f"{line}: {answer}"
 
 
 LEVELS = {"name": "level", "count": ["log2", "m"]}
@@ -218,7 +212,6 @@ def test_loops_are_gone_through_as_in_python(tmp_path: Path) -> None:
             valid += 1
         except InvalidForProblemError:
             expected = "invalid"
-        command = [*map(str, sanitized("plans")), str(tmp_path / f"{number}.json")]
-        done = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
-        assert done.stdout.strip().partition(":")[0] == expected.strip(), (change, m)
+        (answer,) = answers(tmp_path / f"{number}.json", [asked])
+        assert answer.partition(":")[0] == expected.strip(), (change, m)
     assert valid == 7

@@ -45,14 +45,8 @@ print(big.data_ptr())
 """
     lines = [line for line in launches(run(START + program, bundle)) if line["kernel"] != "whereabouts"]
     assert [line["kernel"] for line in lines] == [
-        "apart",
-        "split",
-        "apart",
-        "split",
-        "split",
-        "apart",
-        "split",
-    ]
+        "apart", "split", "apart", "split", "split", "apart", "split",
+    ]  # fmt: skip
     found = [passed(line) for line in lines if line["kernel"] == "apart"]
     assert all(struct == mapped for struct, mapped in found)
     (first, *_), (second, *_), (third, _) = found
@@ -129,14 +123,9 @@ def test_a_slice_is_written_from_c_plus_plus(bundle: Path, tmp_path: Path) -> No
     assert [struct[1] for struct, _ in found] == [1024, 4096, 2048, 2048]
     assert all(struct == mapped for struct, mapped in found)
     words = [
-        "with apart",
-        "a row or more",
-        "multiple of 16 bytes",
-        "below 2^31",
-        "pass a copy",
+        "with apart", "a row or more", "multiple of 16 bytes", "below 2^31", "pass a copy", "overlap",
         "overlap",
-        "overlap",
-    ]
+    ]  # fmt: skip
     for (code, text), said in zip(json.loads(printed), words, strict=True):
         assert code != 0 and said in text and "\n" not in text
 

@@ -16,7 +16,7 @@ import pytest
 
 from tests.fake_driver import environment
 from tests.fake_driver.programs import ROOT
-from tests.runtime.manifests import product_manifest, with_slices, write_bundle
+from tests.runtime.manifests import write_bundle
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -132,18 +132,6 @@ refused("rows of b lie 128 elements apart", lambda: op(wide[:, :64], randn(32, 1
     assert [stride for _, stride in found[1::2]] == [128] * 5
     for (address, stride), (original, _) in zip(found[6:10:2], parts[3:], strict=True):
         assert stride == 128 and address != original  # not at, or not, multiples of 16 bytes: copied
-
-
-def test_a_slice_is_written_where_it_lies(run: Run) -> None:
-    program = """
-a, w, wide = randn(96, 64), randn(32, 64), randn(96, 128)
-out = wide[:, 32:64]
-assert op(a, w.t(), out=out) is out
-print(out.data_ptr())
-"""
-    (text,), lines = run(program, with_slices(product_manifest()))
-    [found] = [line["arguments"][3] for line in lines if line.get("kernel") == "apart"]
-    assert (found["address"], found["stride"]) == (int(text), 256)
 
 
 def test_captured_once_it_was_prepared(run: Run) -> None:

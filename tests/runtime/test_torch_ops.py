@@ -89,8 +89,7 @@ def test_products_without_elements_are_zeros(gemm: OnCpu) -> None:
     assert function.linear(randn(2, 0, 7), randn(5, 7)).shape == (2, 0, 5)
 
 
-@pytest.mark.parametrize("dynamic", [None, True])
-def test_compiled_as_a_whole_for_all_sizes(gemm: OnCpu, dynamic: bool) -> None:
+def test_compiled_as_a_whole_for_all_sizes(gemm: OnCpu) -> None:
     function, graphs = gemm.torch(), []
 
     def backend(graph: Any, inputs: Any) -> Any:
@@ -103,12 +102,12 @@ def test_compiled_as_a_whole_for_all_sizes(gemm: OnCpu, dynamic: bool) -> None:
     def plain(x: Any, w: Any, v: Any) -> Any:
         return torch.relu(x @ w.t()).flatten(0, 1) @ v.t()
 
-    compiled = torch.compile(block, fullgraph=True, backend=backend, dynamic=dynamic)
+    compiled = torch.compile(block, fullgraph=True, backend=backend)
     for rows in (6, 10, 14):
         assert_like(
             compiled, plain, randn(2, rows, 7, grad=True), randn(5, 7, grad=True), randn(3, 5, grad=True)
         )
-    assert len(graphs) == (1 if dynamic else 2)  # the second with symbols
+    assert len(graphs) == 2  # the second with symbols
 
 
 def test_compiled_for_sizes_that_depend_on_data(gemm: OnCpu) -> None:
@@ -230,22 +229,6 @@ def test_errors_have_one_line(gemm: OnCpu) -> None:
         with pytest.raises(CallError) as raised:
             call()
         assert "\n" not in str(raised.value)
-
-
-def test_a_capture_of_an_unprepared_problem_is_refused(gemm: OnCpu) -> None:
-    function, a, b = gemm.torch(), randn(11, 13), randn(13, 17)
-    gemm.capturing = True
-    try:
-        with pytest.raises(CallError, match="not prepared"):
-            function(a, b)
-    finally:
-        gemm.capturing = False
-    function(a, b)
-    gemm.capturing = True
-    try:
-        function(a, b)
-    finally:
-        gemm.capturing = False
 
 
 def test_transforms_of_functions(gemm: OnCpu) -> None:

@@ -32,56 +32,9 @@ class Command:
                 for mode in modes or ["auto"]
             ]
             return json.dumps(found), 5.0
-        if words[0] == "ablate":
-            return json.dumps(self.ablation(words)), 9.0
         if words[0] == "--kernel":
             return json.dumps([self.run(words)]), 12.0
         return "", 0.1
-
-    def ablation(self, words: tuple[str, ...]) -> dict[str, Any]:
-        sizes = {
-            pair.split("=")[0]: int(pair.split("=")[1])
-            for pair in words[words.index("--size") + 1].split(",")
-        }
-        timed = {
-            "value": 3,
-            "besides": {},
-            "unsearched": "",
-            "ratio": 1.03,
-            "ratio_low": 1.02,
-            "ratio_high": 1.04,
-            "verdict": "faster",
-            "error": "",
-        }
-        refused = {
-            "value": 5,
-            "besides": {},
-            "unsearched": "",
-            "ratio": None,
-            "error": "not valid: the stages fit into shared memory",
-        }
-        return {
-            **{
-                "problem": {"sizes": sizes, "dtypes": {"input": "bfloat16"}},
-                "gpu": "NVIDIA H200",
-                "driver": "13.0",
-            },
-            **{
-                "mode": "cold",
-                "regime": "rested",
-                "time_ns": 1.7e5,
-                "noise_floor": 0.002,
-                "variant": "wgmma",
-            },
-            "parameters": {"block_m": 128, "stages": 4},
-            "choices": [
-                {"parameter": "block_m", "value": 128, "worth": None, "instead": None, "alternatives": []},
-                {
-                    **{"parameter": "stages", "value": 4, "worth": 1.03, "instead": 3},
-                    "alternatives": [timed, refused],
-                },
-            ],
-        }
 
     def problems(self, words: tuple[str, ...]) -> Iterator[dict[str, int]]:
         for before, text in itertools.pairwise(words):
@@ -90,13 +43,9 @@ class Command:
 
     def run(self, words: tuple[str, ...]) -> dict[str, Any]:
         winner = {
-            "variant": "wgmma",
-            "configuration": {"block_m": 128, "stages": 4},
-            "time_ns": 1.7e5,
-            "edge_sizes_verified": 12,
-            "exportable": True,
-            "reason": "",
-        }
+            "variant": "wgmma", "configuration": {"block_m": 128, "stages": 4}, "time_ns": 1.7e5,
+            "edge_sizes_verified": 12, "exportable": True, "reason": "",
+        }  # fmt: skip
         found: dict[str, Any] = {"gpu": "NVIDIA H200", "winner": winner, "stats": {"trials": 200}}
         return found
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +12,11 @@ from scripts import calls
 from scripts.calling.cases import Case, cases
 from scripts.calling.races import LOADS, compared
 from scripts.page_figures import evidence, program
-from tests.fake_driver import environment
 from tuner.kernel.roofline import ARCHITECTURES
 
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-RACE = """
-import json, sys
-from dataclasses import replace
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from scripts.calling.bundles import write_bundles
-from scripts.calling.cases import Case, cases
-from scripts.calling.races import Races, describe
-
-gpu = describe()
-case = next(case for case in cases(gpu) if case.kernel.name == "softmax")
-case = replace(case, problem=case.kernel.problem({"rows": 1024, "columns": 2048}))
-races = Races(write_bundles([case], gpu, Path(sys.argv[2])), {}, 6, 0)
-for row in races.rows(case, ["own", "warm"]):
-    print(json.dumps(row))
-races.close()
-"""
 
 
 @pytest.fixture(scope="module")
@@ -52,23 +31,6 @@ def test_every_kernel_has_a_case(every: list[Case]) -> None:
     assert len({case.key for case in every}) == len(every)
     products = [case for case in every if case.kernel.name == "gemm"]
     assert {case.problem.options["layout"] for case in products} == {"nn", "nt"} and len(products) >= 30
-
-
-def test_calls_are_timed_in_turn_with_the_tuners_launches(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", RACE, str(ROOT), str(tmp_path)],
-        env=environment(devices="NVIDIA H200:90:132:1048576"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [row["asked"] for row in rows] == ["own", "warm"] and rows[1]["mode"] == "warm"
-    for row in rows:
-        assert "error" not in row, row["error"]
-        assert list(row["times_ns"]) == [*LOADS, "Python"]
-        assert row["verified"] and all(time > 0 for time in row["times_ns"].values())
 
 
 def row(*factors: float) -> dict[str, Any]:

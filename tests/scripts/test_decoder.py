@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +12,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from scripts import decoder, decoder_model  # noqa: E402
-from scripts.rivals import models  # noqa: E402
-from tuner.kernel.load import load_kernel  # noqa: E402
-from tuner.kernel.plan import tensors_of  # noqa: E402
-from tuner.kernel.roofline import ARCHITECTURES  # noqa: E402
 from tuner.program import products  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -81,51 +76,3 @@ def test_what_is_done_is_not_done_again(work: Path) -> None:
     assert run(work, again)["cases"] == first["cases"]
     assert not again.calls
     assert decoder.main(["--work", str(work), "--device", "cpu", "--layers", "3"], lambda _: again) == 2
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "gemm": torch.nn.functional.linear,
-    "norm": models.add_rms_norm,
-    "rope": models.rope_half,
-    "gated": models.silu_mul,
-    "cross_entropy": models.cross_entropy,
-    "softmax": models.softmax,
-}
-
-
-class Operators:
-    """Operators by torch, which note what they are given."""
-
-    def __init__(self) -> None:
-        self.given: dict[str, set[Any]] = {}
-
-    def load(self, kernel: str) -> Any:
-        seen = self.given[kernel] = set()
-
-        def call(*tensors: Any) -> Any:
-            seen.add(tuple((*x.shape, str(x.dtype).removeprefix("torch.")) for x in tensors))
-            return FUNCTIONS[kernel](*tensors)
-
-        call.linear = call  # type: ignore[attr-defined]
-        return SimpleNamespace(torch=lambda: call)
-
-
-def test_operators_get_what_is_tuned(work: Path) -> None:
-    operators = Operators()
-    data = written(work, operators.load, "--operators", name="block")
-    cases = decoder_model.TINY_CASES[::2]
-    assert list(data["cases"]) == [f"{case.name}, eager" for case in cases] and not data["failed"]
-    for case in data["cases"].values():
-        assert 0 < max(case["output_errors"].values()) < 0.02
-        assert case["torch_us"] > 0 and case["compiled_us"] > 0 and case["ratio"] > 0
-    text = (work.parent / "out" / "block.txt").read_text()
-    assert "| compiled / tuned |" in text and "predicted" not in text
-    for name, options in decoder.OPTIONS.items():
-        kernel, tuned = load_kernel(name), set()
-        for text in decoder.problems(name, decoder_model.TINY, cases):
-            sizes = {size: int(value) for size, value in (part.split("=") for part in text.split(","))}
-            problem = kernel.problem(sizes, {"": "bfloat16"}, dict(one.split("=") for one in options))
-            inputs = [one for one in tensors_of(kernel, problem, ARCHITECTURES[90]) if one.role != "output"]
-            tuned.add(tuple((*one.shape, one.dtype) for one in inputs))
-        assert tuned == operators.given[name], name
-    assert written(work, operators.load, "--operators", name="block") == data

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import pytest
 
 from scripts import gemm_shapes, harness, shape_notes
-from scripts.shape_notes import Notes, Shape
+from scripts.shape_notes import Notes, Problem, Shape
 from tests.scripts.shape_command import Command, problems, study
 
 CUBE, FEW, ODD = Shape(4096, 4096, 4096), Shape(16, 8192, 8192), Shape(4095, 4097, 4093)
@@ -54,22 +53,6 @@ def test_what_was_found_before_an_end_is_kept(
     assert not notes.has(problems(FEW)[0], "search")
 
 
-def test_winners_are_taken_apart(tmp_path: Path, command: Command) -> None:
-    other = Shape(64, 64, 64)
-    notes, _ = study(tmp_path / "work", CUBE, other, steps="search,ablate")
-    (words,) = (words for words in command.calls if words[0] == "ablate")
-    assert (
-        words[words.index("--size") + 1] == CUBE.problem
-    )  # the other is not among those, unless it is asked for
-    shape_notes.report(notes, tmp_path / "out")
-    text = (tmp_path / "out" / "gemm-ablation.txt").read_text()
-    assert "| `stages` | 4; 3: 1.030 |" in text and "| `block_m` | 128; no other is valid |" in text
-    (found,) = json.loads((tmp_path / "out" / "gemm-ablation.json").read_text())
-    assert found["variant"] == "wgmma"
-    study(tmp_path / "work", other, steps="search,ablate", shapes=[str(other)])
-    assert sum(words[0] == "ablate" for words in command.calls) == 2
-
-
 def test_no_more_races_are_begun_than_there_is_time_for(
     tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,3 +76,15 @@ def test_problems_are_drawn_by_a_seed() -> None:
     sizes = [size for problem in found for size in vars(problem.shape).values()]
     assert 16 <= min(sizes) < 32 and 8192 < max(sizes) <= 16384
     assert sum(size < 512 for size in sizes) == pytest.approx(90, abs=25)  # the middle of the logarithms
+
+
+@pytest.mark.parametrize(
+    ("layout", "shape", "odd"),
+    [
+        *(("nn", "5x8x8", False), ("nn", "8x8x5", True), ("nt", "5x8x8", False), ("nt", "8x5x8", True)),
+        *(("tn", "5x8x8", True), ("tn", "8x8x5", False), ("tt", "8x8x5", True), ("tt", "8x5x8", True)),
+    ],
+)
+def test_rows_that_are_no_whole_16_bytes_are_odd(layout: str, shape: str, odd: bool) -> None:
+    """Of A, B or C."""
+    assert Problem(Shape.parse(shape), "float16", layout).odd == odd

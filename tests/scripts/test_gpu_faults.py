@@ -25,15 +25,20 @@ def chosen(fault: str, copy: int) -> Configuration:
     return configuration(fault, 32 * (1 + copy % 8), 1 + copy // 8)
 
 
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDevice]:
+    device = LocalDevice(0, 2, tmp_path_factory.mktemp("cache"), worker="tests.faults.fake_worker")
+    yield device
+    device.close()
+
+
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[script.Bench]:
+def bench(tmp_path: Path, device: LocalDevice) -> script.Bench:
     kernel = scale_kernel(tmp_path, faults=FAULTS, blocks=range(32, 257, 32), items=range(1, 9))
-    device = LocalDevice(0, 2, tmp_path / "cache", worker="tests.faults.fake_worker")
     lines: list[str] = []
     bench = script.Bench(device, kernel, chosen, LAUNCH_S, lines.append)
     bench.begin()
-    yield bench
-    device.close()
+    return bench
 
 
 def said(bench: script.Bench) -> str:

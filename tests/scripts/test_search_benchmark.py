@@ -1,4 +1,4 @@
-"""``scripts/search/benchmark.py`` replays a small recording in each of its ways, in this process."""
+"""scripts/search: a small recording is replayed in each way, and winners are judged by rounds that chose nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scripts.search import benchmark
+from scripts.search import benchmark, winners
 from scripts.search.tables import score
 from tuner.core import paths
 
@@ -49,3 +49,15 @@ def test_the_score_of_random_order_is_0_and_that_of_the_best_at_once_1() -> None
     random = [np.minimum.accumulate(rng.permutation(tried)).tolist() for _ in range(2000)]
     assert score(times, random, 100) == pytest.approx(0.0, abs=0.05)
     assert score(times, [[float(np.nanmin(times))]], 100) == 1.0
+
+
+def test_the_best_is_not_chosen_by_the_rounds_that_judge_it() -> None:
+    """Among equal contestants each process has a lucky one; that is no regret. A slower winner is one."""
+    draw = np.random.default_rng(1)
+    equal = [1.0 + draw.normal(0, 0.01, (30, 9)) + draw.normal(0, 0.003, 9) for _ in range(40)]
+    assert np.mean(winners.behind(equal, 0)) == pytest.approx(1.0, abs=0.002)
+    naive = np.mean([np.median(own[:, [0]] / own, axis=0).max() for own in equal])
+    assert naive > 1.004
+    slower = [own * np.where(np.arange(9) == 0, 1.02, 1.0) for own in equal]
+    assert np.mean(winners.behind(slower, 0)) == pytest.approx(1.02, abs=0.003)
+    assert winners.behind(slower, 0, best=0) == [1.0] * 40

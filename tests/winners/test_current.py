@@ -93,6 +93,7 @@ def test_what_a_reference_takes_to_be_read_is_bounded(
         edit(path, 'numpy = "2 * x"', 'python = "r.py:f"')
         path.with_name("r.py").write_text("a\n" * 1_000_000)
         monkeypatch.setattr("tuner.kernel.templates.MEMORY_BYTES", 1 << 26)
+        monkeypatch.setattr("tuner.kernel.identity.RENDER_S", 5.0)  # what has no memory left may hang, too
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         (only,) = best_winners(database, Filters()).rows
         assert only.state is KernelState.CHANGED
@@ -138,16 +139,8 @@ def test_a_recording_of_another_computation_is_refused(
 ) -> None:
     kernel = read_kernel(path)
     recording = write_synthetic_recording(tmp_path / "scale-H200.json.gz", kernel, [kernel.problem()])
-    run = (
-        "--kernel",
-        str(path),
-        "--device",
-        f"replay:{recording}",
-        "--trials",
-        "5",
-        "--db",
-        str(tmp_path / "t.db"),
-    )
+    replayed = ("--device", f"replay:{recording}", "--trials", "5", "--db", str(tmp_path / "t.db"))
+    run = ("--kernel", str(path), *replayed)
     assert said_by(capsys, *run).code == 0
     edit(path, "2 * x", "3 * x")
     refused = said_by(capsys, *run)

@@ -147,14 +147,9 @@ def test_winners_that_are_not_the_kernels_are_left_out_and_named(
     store_winners(tmp_path / "none.db", kernel, [wrong["no variant 'none'"]])
     for command in ("export", "bundle"):
         words = [
-            command,
-            "--kernel",
-            "vector_add",
-            "--db",
-            str(tmp_path / "none.db"),
-            "-o",
+            command, "--kernel", "vector_add", "--db", str(tmp_path / "none.db"), "-o",
             str(tmp_path / "out"),
-        ]
+        ]  # fmt: skip
         said = said_by(capsys, *words)
         assert said.code == 1 and "no confirmed winner" in said.err and "take what there is" not in said.err
 

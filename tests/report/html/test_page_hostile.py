@@ -17,7 +17,7 @@ from tests.report.html.reports import hostile, make_tuned, report, several, tune
 from tests.stored import make_run, make_winner
 from tuner.database.database import Database
 from tuner.database.records import Metrics
-from tuner.report.html.subjects import MOST_DETAILED
+from tuner.report.html import subjects
 
 pytestmark = pytest.mark.usefixtures("forked_children")
 
@@ -48,18 +48,17 @@ OWN_MARKUP = re.compile(r"<extra></extra>|<br>")
 
 def test_names_of_others_stay_text(tmp_path: Path) -> None:
     hostile(tmp_path / "t.db")
-    for options in ((), ("--all",)):
-        page = report(tmp_path / "t.db", *options)
-        assert {tag for tag, _ in page.elements} <= ELEMENTS
-        assert len(page.scripts) == 3
-        assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
-        assert not any("src" in attributes for _, attributes in page.elements)
-        assert "<script>alert(1)</script>" in page.text  # as text, on sight
-        assert "\u202e" not in page.text
-        assert not [text for text in texts(page.data) if "\u202e" in text]
-        drawn = [OWN_MARKUP.sub("", text) for text in texts(page.data["figures"])]
-        assert any("&lt;script&gt;" in text for text in drawn)
-        assert not [text for text in drawn if re.search("[<>]", re.sub("speedup|-> ", "", text))]
+    page = report(tmp_path / "t.db", "--all")
+    assert {tag for tag, _ in page.elements} <= ELEMENTS
+    assert len(page.scripts) == 3
+    assert not [name for _, attributes in page.elements for name in attributes if name.startswith("on")]
+    assert not any("src" in attributes for _, attributes in page.elements)
+    assert "<script>alert(1)</script>" in page.text  # as text, on sight
+    assert "\u202e" not in page.text
+    assert not [text for text in texts(page.data) if "\u202e" in text]
+    drawn = [OWN_MARKUP.sub("", text) for text in texts(page.data["figures"])]
+    assert any("&lt;script&gt;" in text for text in drawn)
+    assert not [text for text in drawn if re.search("[<>]", re.sub("speedup|-> ", "", text))]
 
 
 def test_the_policy_names_what_is_there_and_nothing_else(tmp_path: Path) -> None:
@@ -84,7 +83,7 @@ def test_numbers_that_cannot_be_are_left_out_and_named(tmp_path: Path) -> None:
         for letter, number in zip("abcd", odd, strict=True):
             run = make_run(letter * 32)
             database.start_run(run)
-            trials = [make_tuned(i) for i in range(30)]
+            trials = [make_tuned(i) for i in range(10)]
             trials[1] = replace(trials[1], time_ns=number, ci_low_ns=number, ci_high_ns=number)
             trials[2] = replace(trials[2], samples_ns=(min(number, 1e30), 1.0, 1.0))
             for trial in trials:
@@ -97,14 +96,14 @@ def test_numbers_that_cannot_be_are_left_out_and_named(tmp_path: Path) -> None:
             database.record_winner(run.id, winner)
     for letter in "abcd":
         page = report(tmp_path / "t.db", "--run", letter)
-        assert len(page.traces("problem-1-convergence")["trial"]["y"]) == 27
+        assert len(page.traces("problem-1-convergence")["trial"]["y"]) == 7
         assert max(page.traces("problem-1-convergence")["trial"]["y"]) < 1e4
         assert page.text.count("numbers that cannot be") >= 3
         assert bool(page.keys("-comparison")) is (letter == "d")
 
 
 def test_damaged_rows_are_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    several(tmp_path / "t.db")
+    several(tmp_path / "t.db", count=20)
     with Database.open(tmp_path / "t.db") as database:
         database.connection.execute(
             "UPDATE trials SET error = 'changed' WHERE run_id LIKE 'd%' AND number = 3"
@@ -112,25 +111,26 @@ def test_damaged_rows_are_left_out_and_named(tmp_path: Path, capsys: pytest.Capt
         database.connection.execute("UPDATE runs SET seed = 99 WHERE id LIKE 'b%'")
     page = report(tmp_path / "t.db", "--all")
     assert len(page.keys("-convergence")) == 2
-    assert len(page.columns()["trial"]) == 59
+    assert len(page.columns()["trial"]) == 19
     assert "does not fit its content" in page.text
     to = ("report", "--db", str(tmp_path / "t.db"), "-o", str(tmp_path / "new.html"))
     assert_refused(said_by(capsys, *to, "--run", "bb"), 1, "damaged")
 
 
-def test_more_problems_than_there_is_room_for(tmp_path: Path) -> None:
-    for number in range(MOST_DETAILED + 2):
+def test_more_problems_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subjects, "MOST_DETAILED", 2)
+    for number in range(4):
         problem = replace(make_run().problem, sizes={"m": number + 1, "n": 1, "k": 1})
         tuned(tmp_path / "t.db", make_run(f"{number:032x}", problem), count=4)
     page = report(tmp_path / "t.db", "--all")
-    assert len(page.traces("overview")["scatter"]["x"]) == MOST_DETAILED + 2
-    assert len(page.keys("-convergence")) == MOST_DETAILED
+    assert len(page.traces("overview")["scatter"]["x"]) == 4
+    assert len(page.keys("-convergence")) == 2
     assert "2 more problems" in page.text
 
 
 def test_bad_input_is_one_line_and_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     db, out = tmp_path / "t.db", tmp_path / "report.html"
-    several(db)
+    tuned(db, count=8)
     out.write_text("mine")
     to = ("report", "--db", str(db), "-o", str(out))
     assert_refused(said_by(capsys, *to), 1, "exists already", "--force")
