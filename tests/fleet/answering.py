@@ -96,7 +96,9 @@ class Answering:
 class Fleet:
     """A head with such searchers."""
 
-    def __init__(self, database: Database, devices: int, problems: int, hangs: str = "") -> None:
+    def __init__(
+        self, database: Database, devices: int, problems: int, hangs: str = "", *, overlap: bool = True
+    ) -> None:
         self.links: list[Answering] = []
         self.seen, self.ticks = Seen(), 0
 
@@ -106,7 +108,7 @@ class Fleet:
                 self.links[-1].open()
                 return self.links[-1]
 
-            return Card(f"cuda:{number}", start)
+            return Card(f"cuda:{number}", start, overlap)
 
         self.jobs = jobs(problems)
         self.head = Head(database, self.jobs, [card(number) for number in range(devices)], self.seen)

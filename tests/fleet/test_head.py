@@ -32,8 +32,9 @@ def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
 
 
-def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) -> None:
-    fleet = Fleet(database, 1, 4)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database, overlap: bool) -> None:
+    fleet = Fleet(database, 1, 3, overlap=overlap)
     most_tasks = most_searching = 0
 
     def tick(_: Head) -> None:
@@ -47,8 +48,8 @@ def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) 
 
     fleet.seen.on_tick = tick
     fleet.head.run()
-    assert (most_tasks, most_searching) == (2, 1)
-    assert len(fleet.seen.results) == 4
+    assert (most_tasks, most_searching) == (1 + overlap, 1)
+    assert len(fleet.seen.results) == 3
     assert all(link.killed for link in fleet.links)
 
 
@@ -255,8 +256,7 @@ def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
 
 
 @pytest.mark.usefixtures("steady_clock")
-@pytest.mark.parametrize("hangs", ["starting", "preparing"])
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(("hangs", "devices"), [("starting", 2), ("preparing", 1)])
 def test_a_preparation_that_hangs_goes_on_elsewhere_or_anew(
     database: Database, monkeypatch: pytest.MonkeyPatch, hangs: str, devices: int
 ) -> None:
