@@ -17,6 +17,8 @@ from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result
 
+TRIALS = 24
+"""Of a run where nothing else is said."""
 OPTIONS = {field.name for field in fields(RunOptions)}
 
 
@@ -29,7 +31,7 @@ def request_of(kernel: KernelSpec, problem: Problem, **changes: Any) -> Request:
 def replay(recording: Path, database: Database, **changes: Any) -> Result:
     kernel = load_kernel("vector_add")
     request = request_of(
-        kernel, kernel.problem(preset="small"), **{"trials": 40, "from_scratch": True, **changes}
+        kernel, kernel.problem(preset="small"), **{"trials": TRIALS, "from_scratch": True, **changes}
     )
     return tune(request, ReplayDevice(recording), database, Watcher())
 
@@ -40,7 +42,7 @@ def run(
     stop = changes.pop("stop", lambda: False)
     problem = changes.pop("problem", None) or kernel.problem()
     request = request_of(
-        kernel, problem, **{"trials": 40, "sampler": "random", "from_scratch": True, **changes}
+        kernel, problem, **{"trials": TRIALS, "sampler": "random", "from_scratch": True, **changes}
     )
     return tune(request, device, database, watcher or Watcher(), stop)
 

@@ -184,17 +184,3 @@ def test_a_wrong_result_at_one_size_rejects_although_another_size_could_not_be_v
     assert (ended.winner.number, ended.exportable) == (1, True)
     ((_, reason),) = rejected
     assert "wrong_result: oh" in reason
-
-
-def test_winner_that_is_wrong_at_other_sizes() -> None:
-    device = Track()
-    device.edge_case = lambda p, c: (
-        Measurement(Status.WRONG_RESULT, error="y[0] is 2")
-        if c.values["number"] == 0 and p.sizes["n"] == 1
-        else good(1.0)
-    )
-    ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert ended is not None
-    assert ended.winner.number == 1
-    assert ended.exportable
-    assert "n=1 " in ended.unstable[0][1]

@@ -14,7 +14,7 @@ from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest
-from tuner.tuning.decision import Preference, alike, choose
+from tuner.tuning.decision import Preference, choose
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import FINALISTS
 
@@ -135,11 +135,6 @@ def test_what_was_eliminated_does_not_win_by_the_few_rounds_that_it_had_with_the
     assert choose([trial(i, 100.0) for i in range(3)], [standing], by_number(2, 0, 1)) == 1
 
 
-def test_without_a_preference_the_leader_wins() -> None:
-    equal = eliminate(2, lambda left, rounds, _: {i: [[100.0]] * rounds for i in left}, 0.002)
-    assert choose([trial(0, 100.0), trial(1, 100.0)], [equal], alike) == equal.left[0]
-
-
 def test_with_a_margin_what_settles_a_tie_is_asked_last() -> None:
     """Both have to gain as much, and are as fast."""
     trials = [trial(0, 1000.0), trial(1, 1000.0)]
@@ -211,22 +206,6 @@ def test_no_speed_up_below_the_noise_is_claimed(factor: float, wanted: Verdict) 
     assert ended.verdict is wanted
 
 
-def test_noise_is_ambiguous() -> None:
-    default = trial(0, 1008.0)
-    ended = finish(Track(noise=0.2), [default, trial(1, 1000.0)], default)
-    assert ended is not None
-    assert ended.verdict in (Verdict.AMBIGUOUS, Verdict.SAME)
-
-
-def test_default_may_win() -> None:
-    default = trial(0, 1000.0)
-    ended = finish(Track(), [default, trial(1, 1050.0)], default)
-    assert ended is not None
-    assert ended.winner is default
-    assert ended.verdict is Verdict.SAME
-    assert ended.exportable
-
-
 # -- rejected trials
 
 
@@ -239,13 +218,6 @@ def test_contestant_that_fails_drops_out() -> None:
     assert ended is not None
     assert ended.winner.number == 1
     assert [(t.number, reason) for t, reason in ended.unstable] == [(0, "it failed in the race")]
-
-
-def test_all_contestants_fail() -> None:
-    device = Track()
-    device.fail_in_race = lambda contestants: 0
-    default = trial(5, 1090.0)
-    assert finish(device, [trial(0, 1000.0), trial(1, 1010.0), default], default) is None
 
 
 def test_a_trial_eliminated_by_one_that_failed_later_races_again() -> None:

@@ -52,7 +52,11 @@ def task(folder: Path, extra: str = "") -> Path:
 
 @pytest.fixture
 def judge(
-    tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    any_code: None,
+    pool: CompilePool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Judge:
     """Return ``tune judge`` in a folder of the test's own."""
     log_into(tmp_path, monkeypatch)

@@ -193,10 +193,7 @@ def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
         ("slow", "hang", "keeps the referee waiting"),
         ("unhurried", "tampers", "paced by a longer time"),
         ("numberless", "worker_died", "numbers that cannot be"),
-        ("dateless", "worker_died", "numbers that cannot be"),
-        ("timeless", "worker_died", "numbers that cannot be"),
         ("raceless", "unstable", "numbers that cannot be"),
-        ("another", "unstable", "numbers that cannot be"),
         ("long", "worker_died", "a message of"),
     ],
 )
