@@ -36,7 +36,7 @@ Tune = Callable[..., tuner.Result]
 
 
 @pytest.fixture
-def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
+def tune(tmp_path: Path, any_code: None, monkeypatch: pytest.MonkeyPatch) -> Tune:
     """Tune the stencil with other arguments of the call, by name."""
     monkeypatch.setattr(module, "open_device", tune_fake.open_fake)
     monkeypatch.chdir(tmp_path)

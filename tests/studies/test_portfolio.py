@@ -93,7 +93,7 @@ def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Bu
         assert np.nanmedian(portfolio.fit.chosen) < np.log2(1.15)
 
 
-def portfolio_of_softmax(dtypes: list[str], cubins: int, path: Path, samples: int = 6) -> Built:
+def portfolio_of_softmax(dtypes: list[str], cubins: int, path: Path, samples: int = 3) -> Built:
     softmax = load_kernel("softmax")
     rows = [f"rows=64..4096,columns=256..16384:8,samples={samples}"]
     asked = tuple(
