@@ -53,16 +53,6 @@ def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database, 
     assert all(link.killed for link in fleet.links)
 
 
-def test_the_longest_begins_first(database: Database) -> None:
-    fleet = Fleet(database, 1, 3)
-    for job, estimate_s in zip(fleet.jobs, (1.0, 3.0, 2.0), strict=True):
-        job.estimate_s = estimate_s
-    fleet.head.waiting.sort(key=lambda job: -job.estimate_s)
-    fleet.seen.on_tick = lambda _: [link.end() for link in fleet.on(0) if link.searching]
-    fleet.head.run()
-    assert [number for what, number in fleet.seen.order if what == "began"] == [1, 2, 0]
-
-
 def test_a_problem_that_failed_is_tried_again_alone(database: Database) -> None:
     fleet = Fleet(database, 1, 3)
     failed, beside = [], []

@@ -17,7 +17,7 @@ from tests.fleets import sound
 from tuner.core.errors import DatabaseError
 from tuner.database.database import Database
 
-pytestmark = pytest.mark.usefixtures("forked_children")
+pytestmark = pytest.mark.usefixtures("forked_children", "any_code")
 
 TRIALS = 4
 DRIVER = """

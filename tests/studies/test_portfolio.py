@@ -204,7 +204,7 @@ def test_what_is_expected_to_be_the_fastest_elsewhere_is_nearly_that(made: tuple
         rows = [row for row in portfolio_rows(database, GEMM) if row.contestant == TIMED]
     timings, behind, typical = timings_of(rows), [], []
     choice = CandidateChoice(GEMM, GPU, [], 0)
-    for problem in problems(row=BETWEEN)[::8]:
+    for problem in problems(row=BETWEEN)[::16]:
         valid = [one for one in timings.configurations if choice.runs(problem, one)]
         times = {one: time_ns(one, problem) for one in valid}
         first = choice.expected(problem, timings, 1)

@@ -142,12 +142,11 @@ def test_nothing_verified_means_no_winner(database: Database, kernel: KernelSpec
 
 
 def test_narrowing(recording: Path, database: Database) -> None:
-    fixed = {"block_size": ("128", "256"), "load_hint": ("none",)}
+    fixed = {"block_size": ("128", "256")}
     result = replay(recording, database, variants=("vectorized",), fixed=fixed, trials=20)
     tried = sequence(database, result.state.run.id)
     assert {c.variant for c in tried} == {"vectorized"}
     assert {c.values["block_size"] for c in tried} == {128, 256}
-    assert {c.values["load_hint"] for c in tried} == {"none"}
     assert database.run(result.state.run.id).options.variants == ("vectorized",)
 
 
@@ -310,11 +309,6 @@ def test_faults_do_not_disturb_a_run(
     assert result.finish is not None
     assert result.finish.exportable, result.finish.reason
     assert result.finish.edge_cases
-
-
-def test_a_run_that_is_stopped_before_its_first_trial_says_so(database: Database, kernel: KernelSpec) -> None:
-    with pytest.raises(Interrupted, match="stopped before its first trial; go on with --resume"):
-        run(kernel, database, StubDevice(), stop=lambda: True)
 
 
 def test_the_default_of_a_narrowed_space_is_called_that(database: Database, kernel: KernelSpec) -> None:

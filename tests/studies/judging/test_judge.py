@@ -173,12 +173,6 @@ def test_a_locked_in_process_does_not_know_by_which_seeds_inputs_are_drawn(
     assert seeds[True] == {7, 8, 9} and seeds[False] and not seeds[False] & seeds[True]
 
 
-def test_a_function_that_is_wrong(judge: Judge, tmp_path: Path) -> None:
-    in_python(tmp_path, "wrong")
-    said = judge(task(tmp_path / "task"), f"{tmp_path}/mine.py:mine__wrong", "--json", "--against", "none")
-    assert (said.code, verdict_of(said)["reason"]) == (3, "wrong_result")
-
-
 @pytest.mark.parametrize(
     ("fault", "reason", "word"),
     [
