@@ -135,12 +135,17 @@ def test_what_was_eliminated_does_not_win_by_the_few_rounds_that_it_had_with_the
     assert choose([trial(i, 100.0) for i in range(3)], [standing], by_number(2, 0, 1)) == 1
 
 
-def test_with_a_margin_what_settles_a_tie_is_asked_last() -> None:
-    """Both have to gain as much, and are as fast."""
-    trials = [trial(0, 1000.0), trial(1, 1000.0)]
-    ended = finish(Track(), trials, prefer=lambda c: (1.0, c.values["number"] != 1), margin=MARGIN)
-    assert ended is not None
-    assert ended.winner.number == 1
+def test_with_a_margin_a_preference_decides_on_ties_and_on_little_more() -> None:
+    """Both have to gain as much, and are as fast; however much one is preferred, it may not be much slower."""
+    for slower_us, prefer, winner in (
+        (0.0, lambda c: (1.0, c.values["number"] != 1), 1),
+        (28.0, lambda c: (20 * (1 - int(c.values["number"])),), 1),
+        (32.0, lambda c: (20 * (1 - int(c.values["number"])),), 0),
+    ):
+        device = Track(truth={0: 1000.0, 1: 1000.0 + slower_us}, noise=1e-4 if slower_us else 0.0)
+        ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)], prefer=prefer, margin=MARGIN)
+        assert ended is not None
+        assert ended.winner.number == winner
 
 
 @pytest.mark.parametrize("floors", [(0.002, 0.02), (0.02, 0.002), (0.002, 0.002)])
@@ -149,17 +154,6 @@ def test_with_a_margin_of_two_modes_the_larger_noise_counts(floors: tuple[float,
     standings = [replace(raced(draw, [100.0, 101.0], 1e-5, 1e-9), noise_floor=floor) for floor in floors]
     winner = choose([trial(0, 100.0), trial(1, 101.0)], standings, by_number(1, 0), margin=0.003)
     assert winner == (1 if max(floors) > 0.01 else 0)
-
-
-@pytest.mark.parametrize(("slower_us", "winner"), [(28.0, 1), (32.0, 0)])
-def test_with_a_margin_what_is_much_slower_does_not_win_however_it_is_preferred(
-    slower_us: float, winner: int
-) -> None:
-    device = Track(truth={0: 1000.0, 1: 1000.0 + slower_us}, noise=1e-4)
-    trials = [trial(0, 1000.0), trial(1, 1001.0)]
-    ended = finish(device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),), margin=MARGIN)
-    assert ended is not None
-    assert ended.winner.number == winner
 
 
 def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.compiling_device import CompilingDevice
-from tests.faults.interrupting import Plan, interrupted
 from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
 from tests.sessions import TRIALS, only_run, run, sequence
 from tuner.children.measuring import Raced, RaceFailed
@@ -19,13 +16,10 @@ from tuner.core.model import Configuration, Measurement, Problem, Status, Trial
 from tuner.database.cells import row_digest
 from tuner.database.database import Database
 from tuner.devices.base import RaceRequest
-from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.search.study import Search
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import State
-
-RECORDED = Path(__file__).resolve().parents[2] / "results" / "recorded"
 
 
 @pytest.mark.parametrize(("lookahead", "sampler"), [(1, "tpe"), (8, "random"), (3, "brute-force")])
@@ -62,27 +56,6 @@ def test_resume_goes_on_and_repeats_nothing(
     )
     assert result.finish is not None
     assert not database.pending_attempts(run_id)
-
-
-@pytest.mark.parametrize(
-    ("sampler", "lookahead", "compilers", "from_scratch"),
-    [("gp-ei", 12, 4, False), ("tpe", 8, 0, True)],
-)
-def test_nothing_recorded_is_lost_or_measured_twice(
-    tmp_path: Path, sampler: str, lookahead: int, compilers: int, from_scratch: bool
-) -> None:
-    """Interrupted at random moments by ``kill -9`` and Ctrl-C; other runs may end in between."""
-    problem = load_kernel("vector_add").problem(preset="small")
-    (recording,) = RECORDED.glob("vector_add-*")
-    plan = Plan(recording, problem, sampler, 3, 20, lookahead, compilers, from_scratch)
-    broken = interrupted(plan, tmp_path, random.Random(str(plan)), most=2)
-    assert broken.ends[0] != "to its end"
-    for before, after in itertools.pairwise(broken.kept):
-        assert set(before) <= set(after)
-    numbers, configurations, *_ = zip(*broken.kept[-1], strict=True)
-    assert len(set(numbers)) == len(set(configurations)) == 20
-    begun = {number for number, *_ in broken.kept[0]}
-    assert min({*numbers} - begun, default=20) > max(begun, default=-1), "the numbers go on"
 
 
 def test_interrupted_in_the_finish(database: Database, kernel: KernelSpec) -> None:

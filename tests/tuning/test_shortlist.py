@@ -178,20 +178,6 @@ def test_other_tasks_count_when_nominees_are_chosen(database: Database, kernel: 
     assert best & set(sequence(database, second.state.run.id)[1:6])
 
 
-@pytest.mark.parametrize("trials", [1, 2, 12])
-def test_few_trials(database: Database, kernel: KernelSpec, trials: int) -> None:
-    device = CompilingDevice(compilers=16)
-    result = run(kernel, database, device, sampler="gp-ei", trials=trials)
-    assert len(result.state.trials) == trials
-
-
-def test_a_small_space_is_tried_whole(database: Database, kernel: KernelSpec) -> None:
-    device = CompilingDevice(compilers=2)
-    fixed = {"block_size": ("32", "64"), "items": ("1", "2", "3")}
-    result = run(kernel, database, device, sampler="gp-ei", fixed=fixed)
-    assert len(result.state.trials) == len(set(device.submitted)) == 6
-
-
 def test_initial_configurations_that_are_nominated_are_tried_once(
     database: Database, kernel: KernelSpec
 ) -> None:

@@ -73,6 +73,14 @@ def test_a_short_problem_is_won_by_what_holds_in_both_modes(database: Database, 
     assert warm["versus_default"]["ratio"] == pytest.approx(1.2, abs=2e-2)
     assert data["race"]["warm"]["passed_over"]["configuration"]["items"] == 1
     assert data["race"]["warm"]["passed_over_behind"] == pytest.approx(1.2, abs=1e-2)
+    (stored,) = database.winners(Filters()).rows
+    kept = stored.winner.warm
+    assert kept is not None and kept.counts and kept.verdict == "faster"
+    assert kept.time_ns == pytest.approx(10e3, rel=2e-2)
+    assert stored.winner.race["warm_race"]["passed_over"]
+    record = winner_record(stored)
+    assert record["warm_time_ns"] == kept.time_ns
+    assert {name for name in record if name.startswith("warm_")} <= set(WINNER_COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -108,19 +116,6 @@ def test_a_resumed_run_keeps_to_its_mode(database: Database, kernel: KernelSpec)
 
 
 # -- what is kept
-
-
-def test_the_database_keeps_the_warm_time_of_the_winner(database: Database, kernel: KernelSpec) -> None:
-    run(kernel, database, Short())
-    (stored,) = database.winners(Filters()).rows
-    warm = stored.winner.warm
-    assert warm is not None and warm.counts
-    assert warm.time_ns == pytest.approx(10e3, rel=2e-2)
-    assert warm.verdict == "faster"
-    assert stored.winner.race["warm_race"]["passed_over"]
-    record = winner_record(stored)
-    assert record["warm_time_ns"] == warm.time_ns
-    assert {name for name in record if name.startswith("warm_")} <= set(WINNER_COLUMNS)
 
 
 def best_items(database: Database, mode: str = "") -> list[object]:

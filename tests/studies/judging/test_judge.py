@@ -187,7 +187,10 @@ def test_a_locked_in_process_does_not_know_by_which_seeds_inputs_are_drawn(
         ("slow", "hang", "keeps the referee waiting"),
         ("unhurried", "tampers", "paced by a longer time"),
         ("numberless", "worker_died", "numbers that cannot be"),
+        ("dateless", "worker_died", "numbers that cannot be"),
+        ("timeless", "worker_died", "numbers that cannot be"),
         ("raceless", "unstable", "numbers that cannot be"),
+        ("another", "unstable", "numbers that cannot be"),
         ("long", "worker_died", "a message of"),
     ],
 )
