@@ -24,7 +24,6 @@ from tuner.tuning.finalists import FINALISTS
 def test_race_overrules_the_search() -> None:
     device = Track(truth={0: 1050.0, 1: 1000.0})
     ended = finish(device, [trial(0, 990.0), trial(1, 1010.0)])
-    assert ended is not None
     assert ended.winner.number == 1
     assert ended.time_ns == pytest.approx(1e6)
 
@@ -38,9 +37,8 @@ def test_the_preferred_of_the_equal_wins() -> None:
     device = Track(truth={0: 1000.0, 1: 1000.4, 2: 1000.2}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0), trial(2, 1001.0)]
     ended = finish(device, trials, prefer=by_number(1, 2, 0))
-    assert ended is not None
     assert (ended.winner.number, ended.tied) == (1, 3)
-    assert finish(device, trials).winner.number == 0  # type: ignore[union-attr]
+    assert finish(device, trials).winner.number == 0
 
 
 @pytest.mark.parametrize(("slower", "winner"), [(0.003, 1), (0.007, 0)])
@@ -48,7 +46,6 @@ def test_the_preferred_wins_a_tie_and_nothing_else(slower: float, winner: int) -
     """The noise floor is 0.5 %."""
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)], prefer=by_number(1, 0))
-    assert ended is not None
     assert ended.winner.number == winner
     assert ended.race_verdict is (Verdict.SAME if winner else Verdict.FASTER)
     assert ended.behind == pytest.approx(1 + slower if winner else 1.0, abs=5e-4)
@@ -96,16 +93,13 @@ def test_with_a_margin_a_preferred_one_wins_that_is_surely_slower(slower: float,
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
     ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
-    assert ended is not None
     assert ended.winner.number == winner
     assert ended.behind == pytest.approx(1 + slower if winner else 1.0, abs=5e-4)
     device.calibration = Calibration({str(Conditions()): 0.01})
     ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
-    assert ended is not None
     assert ended.winner.number == 1
     device.calibration = Calibration({str(Conditions()): 0.0})
     ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
-    assert ended is not None
     assert ended.winner.number == 0, "without a noise floor only the time counts"
 
 
@@ -117,7 +111,6 @@ def test_with_a_margin_a_third_contestant_changes_nothing_between_two() -> None:
         ended = finish(
             device, [trial(i, time) for i, time in times.items()], prefer=by_number(1, 0), margin=MARGIN
         )
-        assert ended is not None
         assert ended.winner.number == 1
 
 
@@ -144,7 +137,6 @@ def test_with_a_margin_a_preference_decides_on_ties_and_on_little_more() -> None
     ):
         device = Track(truth={0: 1000.0, 1: 1000.0 + slower_us}, noise=1e-4 if slower_us else 0.0)
         ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)], prefer=prefer, margin=MARGIN)
-        assert ended is not None
         assert ended.winner.number == winner
 
 
@@ -185,7 +177,6 @@ def test_where_the_launch_decides_the_default_wins_unless_it_is_beaten(
     device.calibration = Calibration({}, {}, launch_ns={"rotating": launch_us * 1e3})
     default = trial(0, default_us)
     ended = finish(device, [default, trial(1, 1.55)], default, prefer=by_number(0))
-    assert ended is not None
     assert ended.winner.number == winner
 
 
@@ -195,7 +186,6 @@ def test_where_the_launch_decides_the_default_wins_unless_it_is_beaten(
 def test_no_speed_up_below_the_noise_is_claimed(factor: float, wanted: Verdict) -> None:
     default = trial(0, 1000.0 * factor)
     ended = finish(Track(noise=5e-4), [default, trial(1, 1000.0)], default)
-    assert ended is not None
     assert ended.winner.number == 1
     assert ended.verdict is wanted
 
@@ -209,7 +199,6 @@ def test_contestant_that_fails_drops_out() -> None:
         (i for i, c in enumerate(device.races[-1]) if c.values["number"] == 0), None
     )
     ended = finish(device, [trial(0, 1000.0), trial(1, 1010.0)])
-    assert ended is not None
     assert ended.winner.number == 1
     assert [(t.number, reason) for t, reason in ended.unstable] == [(0, "it failed in the race")]
 
@@ -224,7 +213,6 @@ def test_a_trial_eliminated_by_one_that_failed_later_races_again() -> None:
     )
     ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0), trial(2, 1020.0)])
     assert [set(numbers(contestants)) for contestants in device.races[:4]] == [{0, 1, 2}, {0, 1}, {1}, {1, 2}]
-    assert ended is not None
     assert ended.winner.number == 1
     assert [t.number for t, _ in ended.unstable] == [0]
 
@@ -237,7 +225,6 @@ def test_a_clearly_slower_trial_leaves_after_the_first_heat() -> None:
     assert set(numbers(device.races[0])) == {0, 1, 2, 9}
     assert set(numbers(device.races[1])) == {0, 1}
     assert len(set(device.shuffles)) == len(device.races), "each heat has an order of its own"
-    assert ended is not None
     assert ended.ratio is not None
     assert ended.ratio.median == pytest.approx(30.0, rel=0.01)
     assert ended.verdict is Verdict.FASTER
@@ -266,6 +253,5 @@ def test_recorded_samples_are_drawn_in_one_heat() -> None:
     device = Track(truth={0: 1000.0, 1: 1001.0}, noise=5e-3)
     device.recorded = True
     ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)])
-    assert ended is not None
     assert (len(device.races), ended.rounds) == (1, 16)
     assert ended.confirmed is None
