@@ -6,7 +6,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tests.faults.stub_device import Watcher
+import pytest
+
+from tests.faults.stub_device import Watcher, stop_after
+from tuner.core.errors import Interrupted
 from tuner.core.model import Configuration, Problem, RunOptions
 from tuner.database.database import Database
 from tuner.devices.base import Device
@@ -45,6 +48,13 @@ def run(
         kernel, problem, **{"trials": TRIALS, "sampler": "random", "from_scratch": True, **changes}
     )
     return tune(request, device, database, watcher or Watcher(), stop)
+
+
+def run_stopped(kernel: KernelSpec, database: Database, after: int, device: Device, **changes: Any) -> None:
+    """Press Ctrl-C after so many trials of a run."""
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, device, watcher, stop=stop_after(watcher, after), **changes)
 
 
 def sequence(database: Database, run_id: str) -> list[Configuration]:

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tests.commands import said_by
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import replay, run, sequence
+from tests.sessions import replay, run, run_stopped, sequence
 from tests.small_spaces import single
 from tuner.core.errors import Interrupted, UsageError
 from tuner.core.model import Configuration, Measurement, Problem, RunOptions, Status, Trial
@@ -174,9 +174,7 @@ def test_the_former_name_of_the_default_sampler(
 
 
 def test_a_stored_run_of_the_former_name_is_resumed(database: Database, kernel: KernelSpec) -> None:
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher, sampler="gp-ei", trials=20, stop=stop_after(watcher, 6))
+    run_stopped(kernel, database, 6, StubDevice(), sampler="gp-ei", trials=20)
     with database.transaction():
         (row,) = database.rows_where("runs")
         row["sampler"] = "kriging"

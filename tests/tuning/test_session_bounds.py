@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.kernels import write_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import plain, replay, run
+from tests.sessions import plain, replay, run, run_stopped
 from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.database.database import Database
@@ -268,10 +268,8 @@ def test_bound_that_no_kernel_can_keep(database: Database, kernel: KernelSpec) -
 
 
 def test_resumed_run_keeps_its_bound(database: Database, kernel: KernelSpec) -> None:
-    watcher = Watcher()
     truth = kernel.problem(dtypes={"input": "float32"})
-    with pytest.raises(Interrupted):
-        run(kernel, database, Inaccurate(), watcher, max_error=0.15, truth=truth, stop=stop_after(watcher, 5))
+    run_stopped(kernel, database, 5, Inaccurate(), max_error=0.15, truth=truth)
     with pytest.raises(TunerError, match="had another --max-error; say the same"):
         run(kernel, database, Inaccurate(), resume=True, max_error=0.2)
     device = Inaccurate()

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.compiling_device import CompilingDevice
 from tests.faults.stub_device import StubDevice, Watcher, stop_after, time_of
-from tests.sessions import TRIALS, only_run, run, sequence
+from tests.sessions import TRIALS, only_run, run, run_stopped, sequence
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.errors import DeviceError, Interrupted, TunerError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial
@@ -133,12 +133,7 @@ def test_a_rejected_trial_stays_so_when_the_device_fails(database: Database, ker
 
 
 def test_resume_keeps_sampler_seed_budget_and_narrowing(database: Database, kernel: KernelSpec) -> None:
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(
-            *(kernel, database, StubDevice(), watcher), seed=4, trials=20, fixed={"items": ("1", "2")},
-            stop=stop_after(watcher, 5),
-        )  # fmt: skip
+    run_stopped(kernel, database, 5, StubDevice(), seed=4, trials=20, fixed={"items": ("1", "2")})
     device = StubDevice()
     result = run(kernel, database, device, seed=77, trials=500, sampler="tpe", resume=True)
     assert {c.values["items"] for c in device.submitted} == {1, 2}
@@ -172,9 +167,7 @@ def test_resumed_run_tries_the_best_of_earlier_runs_once(
 
 
 def test_changed_kernel_is_not_resumed(database: Database, kernel: KernelSpec) -> None:
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher, stop=stop_after(watcher, 5))
+    run_stopped(kernel, database, 5, StubDevice())
     template = kernel.variants["plain"].launches[0].template
     template.write_text(template.read_text().replace("= ", "= 0 + ", 1))
     with pytest.raises(TunerError, match="has changed"):
@@ -262,9 +255,7 @@ def test_a_stop_begins_nothing_that_was_held_back(
 
 def test_where_the_search_departs_all_results_stay(database: Database, kernel: KernelSpec) -> None:
     """With another device than then: what is known is told, and not measured again."""
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(lookahead=8), watcher, sampler="gp-ei", stop=stop_after(watcher, 12))
+    run_stopped(kernel, database, 12, StubDevice(lookahead=8), sampler="gp-ei")
     run_id, _ = only_run(database)
     before = database.trials(run_id)
     database.connection.execute("UPDATE runs SET seed = seed + 1")  # so that it asks for others

@@ -11,7 +11,7 @@ import pytest
 
 from tests.faults.compiling_device import CompilingDevice
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after
-from tests.sessions import TRIALS, only_run, run, sequence
+from tests.sessions import TRIALS, only_run, run, run_stopped, sequence
 from tests.small_spaces import single
 from tuner.children.compilation import Compilation
 from tuner.core.errors import DeviceError, Interrupted
@@ -234,9 +234,7 @@ def test_interrupted_before_the_default_ended(database: Database, kernel: Kernel
             if number:
                 super().submit(number, configuration, *incumbent)
 
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(kernel, database, Held(), watcher, sampler="gp-ei", stop=stop_after(watcher, 2))
+    run_stopped(kernel, database, 2, Held(), sampler="gp-ei")
     device = CompilingDevice()
     result = run(kernel, database, device, sampler="gp-ei", resume=True)
     assert device.submitted[0] == result.state.space.default
