@@ -42,19 +42,19 @@ def early(
     watcher: Watcher | None = None,
     **changes: Any,
 ) -> Result:
-    options = {"trials": 200, "sampler": "gp-ei", "stop_early": True, **changes}
+    options = {"trials": 120, "sampler": "gp-ei", "stop_early": True, **changes}
     return run(kernel, database, device or StubDevice(answer=smooth), watcher, **options)
 
 
 def test_stops_when_nothing_beyond_the_noise_is_expected(database: Database, kernel: KernelSpec) -> None:
     result = early(kernel, database)
     tried, stopped = len(result.state.trials), result.state.stopped
-    assert PATIENCE < tried < 150
+    assert PATIENCE < tried < 110
     assert result.state.incumbent is not None
     assert result.state.incumbent.configuration == plain(256, 4)
     assert stopped is not None and result.finish is not None
     assert stopped.expected < stopped.noise_floor == DEFAULT_NOISE_FLOOR
-    said = f"stopped after {tried} of 200 trials: no improvement beyond the noise floor (0.5 %) is expected"
+    said = f"stopped after {tried} of 120 trials: no improvement beyond the noise floor (0.5 %) is expected"
     assert said in " ".join(summary(result, Path("x.db")).split())
     kept = {"expected": stopped.expected, "noise_floor": 0.005, "patience": PATIENCE}
     assert result_as_json(result)["stats"]["stopped"] == kept
@@ -110,7 +110,7 @@ def test_resumed_run_keeps_its_stop(database: Database, kernel: KernelSpec) -> N
         watcher = Watcher()
         with pytest.raises(Interrupted):
             early(kernel, database, watcher=watcher, stop_early=early_stop, stop=stop_after(watcher, 10))
-        result = early(kernel, database, stop_early=not early_stop, resume=True, trials=200)
+        result = early(kernel, database, stop_early=not early_stop, resume=True)
         assert (result.state.stopped is not None) == early_stop
 
 
