@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.fleets import Seen, jobs
 from tuner.core.model import Configuration, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
@@ -112,6 +114,11 @@ class Fleet:
 
         self.jobs = jobs(problems)
         self.head = Head(database, self.jobs, [card(number) for number in range(devices)], self.seen)
+
+    def run(self, tick: Callable[[Head], None]) -> None:
+        """Give out all problems, and call a function each time that the head looks around."""
+        self.seen.on_tick = tick
+        self.head.run()
 
     def on(self, device: int) -> list[Answering]:
         return [link for link in self.links if link.device == f"cuda:{device}" and not link.killed]
