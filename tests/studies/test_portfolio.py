@@ -263,10 +263,8 @@ def time_of(entry: object, problem: Problem) -> float:
 def test_a_changed_kernel_has_no_portfolio(made: tuple[Path, Built]) -> None:
     path, _ = made
     with Database.open(path, write=False) as database:
-        assert len(stored_portfolios(database, GEMM)) == 2
-        other = load_kernel("gemm")
-        variants = {name: one for name, one in other.variants.items() if name != "naive"}
-        assert stored_portfolios(database, replace(other, variants=variants)) == []
+        variants = {name: one for name, one in GEMM.variants.items() if name != "naive"}
+        assert stored_portfolios(database, replace(GEMM, variants=variants)) == []
 
 
 @pytest.mark.parametrize(
