@@ -148,7 +148,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernel = load_kernel("vector_add")
     folder = tmp_path_factory.mktemp("recorded")
     return write_synthetic_recording(
-        folder / "vector_add-made_up.json.gz", kernel, [kernel.problem(preset="small")], 300
+        folder / "vector_add-made_up.json.gz", kernel, [kernel.problem(preset="small")], 100
     )
 
 

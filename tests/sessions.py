@@ -6,7 +6,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tests.faults.stub_device import Watcher
+import pytest
+
+from tests.faults.stub_device import Watcher, stop_after
+from tuner.core.errors import Interrupted
 from tuner.core.model import Configuration, Problem, RunOptions
 from tuner.database.database import Database
 from tuner.devices.base import Device
@@ -17,6 +20,8 @@ from tuner.tuning.request import Request
 from tuner.tuning.session import tune
 from tuner.tuning.state import Result
 
+TRIALS = 24
+"""Of a run where nothing else is said."""
 OPTIONS = {field.name for field in fields(RunOptions)}
 
 
@@ -29,7 +34,7 @@ def request_of(kernel: KernelSpec, problem: Problem, **changes: Any) -> Request:
 def replay(recording: Path, database: Database, **changes: Any) -> Result:
     kernel = load_kernel("vector_add")
     request = request_of(
-        kernel, kernel.problem(preset="small"), **{"trials": 40, "from_scratch": True, **changes}
+        kernel, kernel.problem(preset="small"), **{"trials": TRIALS, "from_scratch": True, **changes}
     )
     return tune(request, ReplayDevice(recording), database, Watcher())
 
@@ -40,9 +45,16 @@ def run(
     stop = changes.pop("stop", lambda: False)
     problem = changes.pop("problem", None) or kernel.problem()
     request = request_of(
-        kernel, problem, **{"trials": 40, "sampler": "random", "from_scratch": True, **changes}
+        kernel, problem, **{"trials": TRIALS, "sampler": "random", "from_scratch": True, **changes}
     )
     return tune(request, device, database, watcher or Watcher(), stop)
+
+
+def run_stopped(kernel: KernelSpec, database: Database, after: int, device: Device, **changes: Any) -> None:
+    """Press Ctrl-C after so many trials of a run."""
+    watcher = Watcher()
+    with pytest.raises(Interrupted):
+        run(kernel, database, device, watcher, stop=stop_after(watcher, after), **changes)
 
 
 def sequence(database: Database, run_id: str) -> list[Configuration]:

@@ -31,12 +31,13 @@ STENCIL_CALL: dict[str, Any] = {
     "reference": "0.5 * x + 0.25 * (concatenate([x[:1], x[:-1]]) + concatenate([x[1:], x[-1:]]))",
     "trials": 5,
 }
+KERNEL = {name: value for name, value in STENCIL_CALL.items() if name != "trials"}
 
 Tune = Callable[..., tuner.Result]
 
 
 @pytest.fixture
-def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tune:
+def tune(tmp_path: Path, any_code: None, monkeypatch: pytest.MonkeyPatch) -> Tune:
     """Tune the stencil with other arguments of the call, by name."""
     monkeypatch.setattr(module, "open_device", tune_fake.open_fake)
     monkeypatch.chdir(tmp_path)

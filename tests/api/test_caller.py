@@ -127,11 +127,11 @@ def test_a_function_that_needs_nothing_is_written_into_a_file(tune: Tune, tmp_pa
         assert portable(kept)[1] in ("f", "reference")
         file.write_text(text.replace("2", "3"))
         assert portable(kept) == ("", "")  # what is in the file now is another function
-    saved = tune(reference=plain).save(tmp_path / "saved" / "own.toml")
+    saved = tune(reference=plain, trials=1).save(tmp_path / "saved" / "own.toml")
     assert (saved.parent / "reference.py").read_text() == portable(plain)[0]
     assert 'python = "reference.py:plain"' in saved.read_text()
     assert not (saved.parent / "caller.py").exists()
     with pytest.warns(
         UserWarning, match=r"only while it runs; write it to a file, .*'reference\.py:FUNCTION'"
     ):
-        tune(reference=closure).save(tmp_path / "asking" / "own.toml")
+        tune(reference=closure, trials=1).save(tmp_path / "asking" / "own.toml")

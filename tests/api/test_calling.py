@@ -16,7 +16,7 @@ from tests.fake_driver.programs import run_program
 from tuner.core.errors import CallError, DatabaseError, NoGpuError
 from tuner.runtime import driver
 
-pytestmark = pytest.mark.usefixtures("forked_children")
+pytestmark = pytest.mark.usefixtures("forked_children", "any_code")
 PROGRAM = """
 import os, sys
 import numpy as np
@@ -46,7 +46,7 @@ def test_arrays_of_numpy(tmp_path: Path) -> None:
 
 
 def test_a_bundle_and_a_header(tune: Tune, tmp_path: Path) -> None:
-    result = tune()
+    result = tune(trials=2)
     manifest = json.loads((result.bundle(tmp_path / "stencil_bundle") / "manifest.json").read_text())
     assert manifest["winners"][0]["sizes"] == {"n": 5000}
     header = result.export(tmp_path / "stencil.hpp").read_text()
@@ -56,10 +56,10 @@ def test_a_bundle_and_a_header(tune: Tune, tmp_path: Path) -> None:
 
 
 def test_what_was_not_confirmed_is_not_called(tune: Tune) -> None:
-    result = tune(STENCIL.replace("stencil", "stencil__wrong"), **STENCIL_CALL)
+    result = tune(STENCIL.replace("stencil", "stencil__wrong"), **{**STENCIL_CALL, "trials": 2})
     assert not result.confirmed
     assert math.isnan(result.time_us)
-    assert "no configuration could be verified; 5 of 5 ended as wrong_result" in result.verdict
+    assert "no configuration could be verified; 2 of 2 ended as wrong_result" in result.verdict
     for call in (lambda: result(), lambda: result.bundle("x"), lambda: result.best):
         with pytest.raises(CallError, match="wrong_result"):
             call()
@@ -84,7 +84,7 @@ torch = sys.modules["torch"] = FakeTorch()
 check(cu.cuInit(0))
 check(cu.cuCtxSetCurrent(check(cu.cuDevicePrimaryCtxRetain(0))))
 torch.allocate = lambda size: int(check(cu.cuMemAlloc(size)))
-op = tuner.load("vector_add", policy="tune", trials=3)
+op = tuner.load("vector_add", policy="tune", trials=1)
 lock = open_lock_file(paths.cache() / "tunes-on-call-0.lock", os.O_RDWR, 0o600)
 fcntl.flock(lock, fcntl.LOCK_EX)  # as if another process tuned
 op(torch.randn(4096), torch.randn(4096))

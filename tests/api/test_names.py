@@ -48,7 +48,6 @@ def called(pointer: str, output: str, size: str, number: str) -> dict[str, Any]:
         ("lambda", "np", "Path", "stream"),
         ("is", "problem", "sizes", "out"),
         ("in_", "in", "min", "min_"),
-        ("ask", "reference", "from", "with"),
         ("e", "pi", "sum", "T"),
         ("a" * 70, "b" * 70, "def", "self"),
     ],
@@ -67,7 +66,7 @@ def test_functions_may_use_the_names_of_c(tune: Tune) -> None:
     call = called("is", "in", "min", "cc")
     call["grid"] = lambda min, BLOCK: -(-min // BLOCK)
     for reference in (lambda is_, cc: {"in": cc * is_}, lambda cc_, is_, min: is_[:min] * cc_):
-        result = tune(**{**call, "reference": reference, "trials": 2})
+        result = tune(**{**call, "reference": reference, "trials": 1})
         assert result.confirmed and result.run.problem.sizes == {"min_": N}
 
 

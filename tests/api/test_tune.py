@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +11,12 @@ import numpy as np
 import pytest
 
 import tuner
-from tests.api.conftest import STENCIL, STENCIL_CALL, Tune, X
+from tests.api.conftest import KERNEL, STENCIL, STENCIL_CALL, Tune, X
 from tuner.api import tune as module
 from tuner.core.errors import TunerError, UsageError
 from tuner.tuning import session
 
 TEMPLATE = "template <int BLOCK, int TILE> " + STENCIL.replace('extern "C" ', "")
-KERNEL = {name: value for name, value in STENCIL_CALL.items() if name != "trials"}
 FILTERED = "#define SIDE 3\n__constant__ float w[SIDE * SIDE];\n" + STENCIL.replace("0.5f *", "w[4] *")
 
 
@@ -48,17 +45,19 @@ def test_a_file_and_functions(tune: Tune, tmp_path: Path) -> None:
         "block": lambda p: p.BLOCK,
     }
     call["where"] = lambda BLOCK, TILE: BLOCK * TILE <= 512
-    result = tune(tmp_path / "own.cu", **call)
+    result = tune(tmp_path / "own.cu", **{**call, "trials": 2})
     assert result.confirmed
     saved = result.save(tmp_path / "saved" / "stencil.toml")
-    again = tune(str(saved), trials=5)
+    again = tune(str(saved), trials=1)
     assert again._state.run.kernel_digest == result._state.run.kernel_digest
     assert again._state.run.computation == result._state.run.computation
 
 
 def test_a_kernel_by_name(tune: Tune) -> None:
-    result = tune("vector_add", sizes={"n": 4096}, params={"block_size": [128, 256]}, trials=4)
-    assert {trial["block_size"] for trial in result.trials} <= {128, 256}
+    """Whose values may be given once."""
+    block_sizes = (size for size in (128, 256))
+    result = tune("vector_add", sizes={"n": 4096}, params={"block_size": block_sizes}, trials=4)
+    assert {trial["block_size"] for trial in result.trials} == {128, 256}
     assert result._state.run.problem.sizes == {"n": 4096}
 
 
@@ -69,17 +68,12 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"args": [list(X), X, 5000]}, ["x is a list", "pass an array"]),
         ({"args": [X[::2], X, 5000]}, ["x is not contiguous", "ascontiguousarray(x)"]),
         ({"args": [X.astype(float), X, 5000]}, ["x is float64", "float*", "x.astype('float32')"]),
-        ({"args": [X[:0], X, 5000]}, ["x has no elements"]),
-        ({"args": [np.zeros(4, "f4, i4"), X, 5000]}, ["x is void64; pass x.view('uint32')"]),
         ({"args": [np.zeros(4, "f4, f4"), X, 5000]}, ["x is void64; pass x.view('float32')"]),
-        ({"args": [np.zeros(4, "f2, 32i1"), X, 5000]}, ["x is void272; pass x.view('uint16')"]),
-        ({"args": [np.zeros(4, "f4, u1"), X, 5000]}, ["x is void40; pass x.view('uint8')"]),
         ({"args": [X, X, 5000.5]}, ["n is 5000.5", "whole number"]),
         ({"args": {"x": X, "y": X, "m": 5000}}, ["no argument 'm'", "choose from: x, y, n"]),
         ({"params": {"BLOCK": [64], "TILES": [1]}}, ["TILES", "did you mean TILE?"]),
         ({"params": {"BLOCK": [64, "128"]}}, ["BLOCK = [64, '128']", "one type"]),
         ({"kernel": "#define BLOCK 64\n" + STENCIL}, ["by #define BLOCK 64", "write #ifndef BLOCK"]),
-        ({"kernel": "#if __CUDACC__\n#define TILE 2\n#endif\n" + STENCIL}, ["by #define TILE 2"]),
         (
             {"kernel": "#ifdef FAST\n#define TILE 2\n#endif\n" + STENCIL, "compile_options": ["-DFAST=1"]},
             ["by #define TILE 2"],
@@ -88,19 +82,15 @@ def test_a_kernel_by_name(tune: Tune) -> None:
             {"kernel": "static const unsigned BLOCK = 64;\n" + STENCIL},
             ["by const unsigned BLOCK = 64", "out"],
         ),
-        ({"params": {"BLOCK": "64", "TILE": 1}}, ["BLOCK = ['64'], which is text", "as {'BLOCK': [64]}"]),
-        ({"params": {"BLOCK": []}}, ["no values of BLOCK"]),
         ({"outputs": ["z"]}, ["outputs names 'z'", "choose from: x, y"]),
         ({"outputs": ["x"]}, ["takes as const"]),
         ({"grid": None}, ["grid is missing"]),
         ({"grid": lambda m: -(-m // 4)}, ["grid", "m is a mapping of n, BLOCK, TILE"]),
         ({"where": lambda BLOCK, TILES: True}, ["wants 'TILES'", "did you mean TILE?"]),
-        ({"where": "BLOK > 1"}, ["where = 'BLOK > 1' uses", "did you mean BLOCK?"]),
         (
             {"grid": "ceil_div(m, BLOCK)"},
             ["grid = 'ceil_div(m, BLOCK)' uses unknown name 'm'", "choose from: BLOCK, TILE, input, n, cc"],
         ),
-        ({"params": {"BLOCK": [64]}, "where": ()}, ["unknown name 'TILE'", "or add TILE to params"]),
         ({"shared_memory": "BLOCK * k"}, ["shared_memory = 'BLOCK * k'"]),
         (
             {"kernel": TEMPLATE, "args": [X, X, 5000], "params": {"BLOCK": [64]}},
@@ -109,23 +99,17 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"repeat": "step"}, ["repeat is 'step'", "for example repeat={'step': 'log2(n)'}"]),
         ({"repeat": {"step": "q"}}, ["repeat = 'q' uses unknown name 'q'"]),
         ({"constants": {"w": X}}, ["no such __constant__; there is none to choose"]),
-        ({"tolerance": "q"}, ["tolerance = 'q' uses unknown name"]),
-        ({"reference": "0.5 * z"}, ["reference = '0.5 * z' uses unknown name 'z'"]),
         (
             {"compile_options": ["-Iown"]},
             ["compile_options has '-Iown'", "headers lie beside the source's file"],
         ),
         ({"args": [np.full_like(X, np.nan), X, 5000]}, ["x has NaN", "pass numbers"]),
-        ({"args": [X, np.full_like(X, np.nan), 5000]}, ["y has NaN", "outputs=['y']"]),
         ({"reference": lambda x, m: x}, ["the reference wants 'm'", "choose from: n, x, y"]),
         ({"reference": X[:7]}, ["reference has y of shape (7,)", "pass (5000,)"]),
-        ({"reference": "x[:7]"}, ["reference has y of shape (7,)", "let it have (5000,)"]),
         ({"reference": "x + zeros(n + 1)"}, ["reference 'x + zeros(n + 1)'", "(5000,)", "(5001,)"]),
         ({"shapes": {"z": ("n",)}}, ["shapes names 'z'"]),
         ({"kernel": FILTERED}, ["nothing fills the __constant__ memory w", "pass constants={'w': ...}"]),
         ({"kernel": FILTERED, "constants": {"w": X[:5]}}, ["w has 5 numbers", "has 9", "pass as many"]),
-        ({"kernel": FILTERED, "constants": {"w": X[:10]}}, ["w has 10 numbers", "has 9"]),
-        ({"kernel": FILTERED, "constants": {"w": np.ones(9)}}, ["w is float64", "w.astype('float32')"]),
         (
             {"args": [X.reshape(50, 100), X.reshape(50, 100), 5000], "shapes": {"x": (100, 50)}},
             ["shapes has (100, 50) for x, and its shape is (50, 100)"],
@@ -134,61 +118,37 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"trails": 9}, ["tune has no argument 'trails'", "did you mean trials?"]),
         ({"kernel": 5}, ["kernel is 5", "source text"]),
         ({"mode": "hot"}, ["mode is 'hot'", "cold"]),
-        ({"device": 0}, ["device is 0", "device='cuda:0'"]),
-        ({"jobs": "all"}, ["jobs is 'all'", "jobs=4"]),
         ({"params": "BLOCK=64"}, ["params is 'BLOCK=64'", "params={'BLOCK': [64, 128]}"]),
-        ({"params": [{"BLOCK": 64, "TILE": 1}]}, ["params is [{", "params={"]),
-        ({"params": {"BLOCK": None, "TILE": 1}}, ["BLOCK = [None]", "one type"]),
         ({"params": {"BLOCK": 64.5, "TILE": 1}}, ["block: BLOCK = 64.5", "whole number"]),
         ({"params": {"BLOCK": 8192, "TILE": 1}, "where": ()}, ["block of 8192", "limit", "1024"]),
         (
             {"params": {"BLOCK": [1024, 2048], "TILE": 1}, "block": ["BLOCK", 2], "where": ()},
             ["2048 threads"],
         ),
-        ({"grid": 0}, ["grid: 0", "whole number from 1"]),
         ({"grid": "n - 5000"}, ["grid: n - 5000 = 0"]),
         ({"shared_memory": ["100", "200"]}, ["shared_memory has 2", "give one"]),
-        ({"shared_memory": lambda n: (100, 200)}, ["shared_memory has 2", "give one"]),
         ({"grid": [1, 1, 1, 1]}, ["grid has 4", "one to three"]),
-        ({"grid": lambda n: (n, 1, 1, 1)}, ["grid has 4", "one to three"]),
         ({"shared_memory": 1 << 20}, ["shared memory", "GPUs allow at most"]),
-        ({"where": "BLOCK > 4096"}, ["no configuration is valid", "BLOCK > 4096"]),
         ({"where": lambda BLOCK: BLOCK > 4096}, ["no configuration is valid", "BLOCK > 4096"]),
-        ({"constants": {"weights": X}}, ["constants names 'weights'", "no such __constant__"]),
         ({"sizes": {"n": "5000"}}, ["n='5000'", "whole number"]),
-        ({"sizes": 5000}, ["sizes is 5000", "sizes={'n': 4096}"]),
         ({"args": X}, ["args is", "args=[x, y, n]"]),
         ({"tolerance": -1}, ["tolerance = -1", "above 0"]),
         ({"compile_options": "--gpu-architecture=sm_90"}, ["--gpu-architecture=sm_90", "allowed"]),
         ({"default": {"BLOCK": 96}}, ["BLOCK=96"]),
-        ({"kernel": "vector_add", "sizes": ["n"]}, ["sizes is ['n']", "sizes={"]),
         ({"seed": 2**31}, ["seed is 2147483648", "seed=1"]),
-        ({"trials": 10**30}, ["trials is 1000"]),
-        ({"time_s": 10**400}, ["time_s is 1000", "time_s=60.0"]),
         ({"time_s": float("nan")}, ["time_s is nan", "time_s=60.0"]),
         ({"db": "a\0b"}, ["db is", "db='results/tuning.db'"]),
         ({"learn_from": [5]}, ["learn_from is 5", "learn_from=['other.json']"]),
-        ({"learn_from": "a\0"}, ["learn_from is"]),
         ({"args": [X, X, float("nan")]}, ["n is nan", "whole number"]),
-        ({"args": [X, X, float("inf")]}, ["n is inf", "whole number"]),
         ({"outputs": {"y": "input"}}, ["outputs", "nothing", "outputs=['y']"]),
-        ({"outputs": []}, ["outputs", "nothing", "outputs=['y']"]),
         ({"compile_options": 5}, ["compile_options is 5", "['--"]),
-        ({"compile_options": [5]}, ["compile_options is [5]", "['--"]),
         ({"entry": 5}, ["entry is 5", "entry='"]),
         ({"name": "n" * 300}, ["cannot be a name", "64 at most"]),
         ({"grid": lambda n, BLOCK: np.array([n // BLOCK, 1])}, ["grid returns a", "tuple"]),
         ({"grid": lambda p: p}, ["grid returns {'n': n"]),
         ({"grid": [lambda n, BLOCK: n // BLOCK]}, ["grid has a function in a list", "one function"]),
-        ({"where": lambda p: p}, ["where returns {'n': n"]),
         ({"reference": "~no such user/own.py:f"}, ["no file ~no such user/own.py"]),
-        ({"reference": "n" * 5000 + ".py:f"}, ["no file nnn"]),
-        ({"kernel": "~no such user/own.cu"}, ["no file", "~no such user/own.cu"]),
-        ({"kernel": "~no such user/own.toml"}, ["no kernel file ~no such user/own.toml"]),
-        ({"kernel": "~no such user/own.py:f"}, ["no file ~no such user/own.py"]),
         ({"kernel": "n" * 5000}, ["no kernel named 'nnn"]),
-        ({"kernel": "n" * 5000 + ".cu"}, ["no file", "nnn.cu"]),
-        ({"kernel": "n" * 5000 + ".toml"}, ["no kernel file nnn"]),
         ({"kernel": "gem"}, ["no kernel named 'gem'"]),
         ({"kernel": "int f(){return 3;}"}, ["__global__"]),
         ({"kernel": "own.cu"}, ["no file /", "/own.cu; give"]),
@@ -212,9 +172,7 @@ def test_refused_in_one_line(
     [
         ("2 * x", "outputs are y, z.*reference={'y': ..., 'z': ...}"),
         ({"y": "2 * x"}, "no z"),
-        ({"z": X}, "no y"),
         (X, "no z"),
-        ((X,), "no z"),
         ({}, "no y and no z"),
         ([X, X, X], "3 values"),
     ],
@@ -228,7 +186,7 @@ def test_a_reference_is_of_every_output(reference: Any, words: str) -> None:
 
 
 def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
-    result = tune()
+    result = tune(trials=2)
     results = tuner.open("results/tuning.db")
     refused: list[tuple[Callable[[], object], str]] = [
         (lambda: tuner.open(None), "path is None.*open"),  # type: ignore[arg-type]
@@ -270,7 +228,7 @@ def test_a_call_that_fails_leaves_no_folder(tune: Tune, monkeypatch: pytest.Monk
         with pytest.raises(TunerError, match="no result"):
             tune()
     assert not Path("results/kernels").exists()
-    file = tune().file
+    file = tune(trials=1).file
     monkeypatch.setattr(session, "tune", fail)
     with pytest.raises(TunerError, match="no result"):
         tune()
@@ -310,30 +268,24 @@ def test_sizes_of_a_call_are_not_replaced_by_recorded_ones(
 
 
 @pytest.mark.skipif(any(Path("/dev").glob("nvidia[0-9]*")), reason="there is a GPU here")
-@pytest.mark.parametrize("device", ["auto", "cuda"])
-def test_without_a_gpu_what_can_be_done_is_said(device: str) -> None:
+def test_without_a_gpu_what_can_be_done_is_said() -> None:
     with pytest.raises(
         TunerError, match=r"`tune check` .* in it, after Kernel\(...\).save\('stencil.toml'\)$"
     ):
-        tuner.tune(STENCIL, **{**STENCIL_CALL, "device": device})
+        tuner.tune(STENCIL, **{**STENCIL_CALL, "device": "auto"})
 
 
 def test_a_kernel_says_what_it_is() -> None:
-    described = tuner.Kernel(STENCIL, **{**KERNEL, "params": {"BLOCK": [64, 128], "TILE": 1}})
+    params = {"BLOCK": (32 * number for number in (2, 4)), "TILE": 1}
+    described = tuner.Kernel(STENCIL, **{**KERNEL, "params": params})
     assert repr(described) == "<kernel stencil n=5000; BLOCK in [64, 128]; TILE in [1]>"
     assert repr(tuner.Kernel("gemm")) == "<kernel gemm>"
 
 
-def test_values_may_be_given_once(tune: Tune) -> None:
-    params = {"BLOCK": (32 * number for number in (2, 4)), "TILE": map(int, "12")}
-    assert "BLOCK in [64, 128]; TILE in [1, 2]" in repr(tuner.Kernel(STENCIL, **{**KERNEL, "params": params}))
-    block_sizes = (size for size in (128, 256))
-    result = tune("vector_add", sizes={"n": 4096}, params={"block_size": block_sizes}, trials=4)
-    assert {trial["block_size"] for trial in result.trials} == {128, 256}
-
-
 def test_the_problem_may_decide_on_the_mode(tune: Tune) -> None:
-    said, unsaid = (tune(name=name, **how).run for name, how in (("a", {"mode": "auto"}), ("b", {})))
+    said, unsaid = (
+        tune(name=name, trials=1, **how).run for name, how in (("a", {"mode": "auto"}), ("b", {}))
+    )
     assert said.options == unsaid.options and said.conditions == unsaid.conditions
 
 
@@ -362,190 +314,17 @@ def test_equal_sizes_are_asked_for(tune: Tune) -> None:
 
 
 def test_the_default_as_reference(tune: Tune) -> None:
-    result = tune(reference="default")
+    result = tune(reference="default", trials=2)
     assert result.checked_against == "default"
     assert "checked against the default only" in result.verdict and result.confirmed
     assert 'reference = "default"' in result.kernel.file.read_text()
-    bounded = tune(reference="default", tolerance=4, reduction=3)
+    bounded = tune(reference="default", tolerance=4, reduction=3, trials=1)
     assert bounded.kernel.reference.default and bounded.kernel.reference.tolerance.number({}) == 4
-    assert tune(reference=None).checked_against == "nothing"
-
-
-TURN = """
-struct Range { int count; float factor; };
-extern "C" __global__ void turn(const float2* x, float2* y, const bool* mask, bool twice, Range range, float4 shift) {
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < range.count) {
-        const float by = mask[i] ? (twice ? 2 : 1) * range.factor : 0;
-        y[i] = make_float2(by * x[i].x + shift.x, -by * x[i].y);
-    }
-}
-"""
-
-
-def test_complex_bool_and_structs_are_passed_as_they_are(tmp_path: Path) -> None:
-    x = np.linspace(0, 1, 500).astype(np.complex64) * (1 + 2j)
-    span = np.array((500, 0.5), [("count", "i4"), ("factor", "f4")])[()]
-    kernel = tuner.Kernel(
-        TURN, [x, np.zeros_like(x), x.real > 0.5, True, span, (1, 0, 0, 0)], {"BLOCK": [64]},
-        grid="ceil_div(range_count, BLOCK)", block="BLOCK", outputs=["y"], reference="conj(x) * mask + 1",
-    )  # fmt: skip
-    text = kernel.save(tmp_path / "turn.toml").read_text()
-    data = tomllib.loads(text)
-    assert {name: tensor["dtype"] for name, tensor in data["tensors"].items()} == {
-        "x": "complex64", "y": "complex64", "mask": "bool",
-    }  # fmt: skip
-    *_, twice, of_range, shift = data["variants"]["main"]["launches"][0]["arguments"]
-    assert (twice, data["scalars"]["twice"]) == ("twice", {"dtype": "bool", "value": 1})
-    assert [one.rpartition("_")[2] for one in of_range["fields"]] == ["count", "factor"]
-    assert [data["scalars"][one]["value"] for one in shift["fields"]] == [1.0, 0.0, 0.0, 0.0]
-
-
-def test_what_a_struct_is_given_is_said() -> None:
-    x = np.zeros(8, np.complex64)
-    for value, said in (
-        (3.0, "a float, and the kernel takes Range by value; pass a struct of NumPy's"),
-        (
-            np.array((1,), [("count", "i4")])[()],
-            "int32 count; and Range int count, float factor; pass np.array(",
-        ),
-        (np.array((1, 2), [("count", "i4"), ("factor", "f8")])[()], "float64 factor; and Range int count"),
-        (np.array((1, 2), [("factor", "i4"), ("count", "f4")])[()], "int32 factor, float32 count; and"),
-        (
-            np.array((1, [2, 3]), [("a", "i4"), ("b", "f4", 2)])[()],
-            "int32 a, float32 b_0, float32 b_1; and Range",
-        ),
-        (
-            np.array((1, 2j), [("count", "i4"), ("factor", "c8")])[()],
-            "complex64; pass members that are numbers",
-        ),
-    ):
-        with pytest.raises(UsageError, match=re.escape(said)):
-            tuner.Kernel(
-                TURN, [x, x, x.real > 0, True, value, (1, 0, 0, 0)], {"BLOCK": [64]}, grid=1, block="BLOCK"
-            )
-    span = np.array((8, 0.5), [("count", "i4"), ("factor", "f4")])[()]
-    with pytest.raises(UsageError, match="the kernel takes float4; pass 4 numbers"):
-        tuner.Kernel(TURN, [x, x, x.real > 0, True, span, (1, 2)], {"BLOCK": [64]}, grid=1, block="BLOCK")
-
-
-def test_a_complex_number_is_passed_as_its_parts(tmp_path: Path) -> None:
-    source = """
-#include <cuComplex.h>
-__global__ void scale(cuFloatComplex a, const cuFloatComplex* x, cuFloatComplex* y, int n) {
-    int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) y[i] = cuCmulf(a, x[i]);
-}
-"""
-    x = np.ones(64, np.complex64)
-
-    def described(a: object) -> dict[str, Any]:
-        how = {"grid": "ceil_div(n, BLOCK)", "block": "BLOCK", "reference": "default"}
-        kernel = tuner.Kernel(source, [a, x, x, 64], {"BLOCK": [32, 64]}, **how)
-        return tomllib.loads(kernel.save(tmp_path / f"{len(list(tmp_path.iterdir()))}.toml").read_text())
-
-    for given in (1 + 2j, np.complex64(1 + 2j), np.complex128(1 + 2j)):
-        data = described(given)
-        fields = data["variants"]["main"]["launches"][0]["arguments"][0]["fields"]
-        assert [data["scalars"][one] for one in fields] == [
-            {"dtype": "float32", "value": 1.0},
-            {"dtype": "float32", "value": 2.0},
-        ]
-    assert described(1.5)["scalars"]["a"] == {"dtype": "complex64", "value": 1.5}
-
-
-def test_a_texture_is_refused_with_what_to_do() -> None:
-    source = "__global__ void k(float* y, cudaTextureObject_t t) { y[threadIdx.x] = tex1D<float>(t, 0); }"
-    with pytest.raises(UsageError, match="by a pointer"):
-        tuner.Kernel(source, [np.zeros(64, np.float32), np.uint64(1)], {"B": [64]}, grid=1, block="B")
-
-
-def test_arrays_and_truths_in_a_struct_are_numbers(tmp_path: Path) -> None:
-    source = "struct Taps { float w[3]; bool mirrored; };\n" + STENCIL.replace("int n)", "int n, Taps taps)")
-    taps = np.array(([0.25, 0.5, 0.25], True), [("w", "f4", 3), ("mirrored", "?")])[()]
-    data = tomllib.loads(
-        tuner.Kernel(source, **{**KERNEL, "args": [X, X, len(X), taps]}).save(tmp_path / "k.toml").read_text()
-    )
-    assert {name: one["value"] for name, one in data["scalars"].items()} == {
-        "taps_w_0": 0.25, "taps_w_1": 0.5, "taps_w_2": 0.25, "taps_mirrored": 1,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("declared", "given"),
-    [
-        ("float2 w[3]", np.ones(3, np.complex64)),
-        ("float w[2][3]", np.ones(6, np.float32)),
-        ("float w[T]", np.ones(5, np.float32)),  # which is tuned
-        ("float w", 0.5),
-        ("int w[1 << 2]", np.arange(4, dtype=np.int32)),
-    ],
-)
-def test_constant_memory_is_filled_as_it_is_declared(declared: str, given: Any) -> None:
-    source = f"__constant__ {declared};\n" + STENCIL.replace("TILE", "T").replace("0.5f *", "sizeof(w) *")
-    tuner.Kernel(
-        source, [X, X, len(X)], {"BLOCK": [64], "T": [1, 2]}, grid="n", block="BLOCK", constants={"w": given}
-    )
-
-
-def test_constant_memory_may_be_in_a_namespace(tmp_path: Path) -> None:
-    source = "namespace a { __constant__ float w; }\n" + STENCIL.replace("0.5f *", "a::w *")
-    tuner.Kernel(source, **KERNEL, constants={"a::w": 0.5}).save(tmp_path / "k.toml")
-    assert 'constants = { "a::w" = "a__w_" }' in (tmp_path / "k.toml").read_text()
-
-
-def test_whole_numbers_beside_fractions_are_fractions(tmp_path: Path) -> None:
-    values = {**KERNEL["params"], "PART": [0.5, 1, 2]}
-    tuner.Kernel(STENCIL.replace("0.5f", "PART"), **{**KERNEL, "params": values}).save(tmp_path / "k.toml")
-    assert "PART = { values = [0.5, 1.0, 2.0]" in (tmp_path / "k.toml").read_text()
-
-
-def test_a_template_gets_the_parameters_of_its_names(tmp_path: Path) -> None:
-    source = STENCIL.replace("__global__", "template <int BLOCK, int TILE> __global__").replace(
-        'extern "C" ', ""
-    )
-    for entry in ("", "stencil<BLOCK, TILE>"):
-        file = tmp_path / f"{len(entry)}.toml"
-        tuner.Kernel(source, **KERNEL, entry=entry).save(file)
-        assert 'entry = "stencil<{{ BLOCK }}, {{ TILE }}>"' in file.read_text()
+    assert tune(reference=None, trials=1).checked_against == "nothing"
 
 
 def test_a_result_without_a_winner_says_why(tune: Tune) -> None:
-    said = str(tune(STENCIL.replace("0.5f *", "nowhere *"), **STENCIL_CALL))
+    said = str(tune(STENCIL.replace("0.5f *", "nowhere *"), **{**STENCIL_CALL, "trials": 2}))
     assert "compile_error" in said
     assert 'identifier "nowhere" is undefined' in said
     assert "tune trials" in said
-
-
-BRACES = """
-struct Weights { float of[1]; };
-__constant__ float bounds[2][2] = {{0.5f, 1.0f}, {2.0f, 3.0f}};
-// {% no statement %}, {{ nor a parameter }}
-extern "C" __global__ void f(const float* x, float* y, int n) {
-    Weights weights[1] = {{7}};
-    const int i = blockIdx.x * BLOCK + threadIdx.x;
-    if (i < n) y[i] = x[i] * bounds[1][1] + weights[0].of[0];
-}
-"""
-
-
-@pytest.mark.parametrize(
-    ("source", "file"),
-    [
-        (BRACES, "f.cu"),
-        (BRACES.replace("BLOCK", "{{ BLOCK }}").replace("{{7}}", "{{1, 7}}"), "f.cu.j2"),
-        (BRACES.replace("BLOCK", "{{ ceil_div(BLOCK, 1) }}"), "f.cu.j2"),
-        (BRACES.replace("bounds[1][1]", "{% if BLOCK > 64 %}1{% else %}2{% endif %}"), "f.cu.j2"),
-    ],
-)
-def test_two_braces_are_jinja_where_they_print_something(source: str, file: str, tmp_path: Path) -> None:
-    call: dict[str, Any] = {
-        **KERNEL,
-        "args": [X, X, len(X)],
-        "params": {"BLOCK": [64, 128]},
-        "grid": "ceil_div(n, BLOCK)",
-    }
-    kernel = tuner.Kernel(source, **{**call, "where": {"not too large": "BLOCK <= 128"}, "reference": "x"})
-    text = kernel.save(tmp_path / "f.toml").read_text()
-    assert (tmp_path / file).read_text() == source
-    assert '"not too large" = "BLOCK <= 128"' in text

@@ -16,7 +16,7 @@ KILLS = 2
 
 
 @pytest.fixture(autouse=True)
-def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def busy_machine(any_code: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(killing, "GONE_WITHIN_S", 100.0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tests.fleets import Seen, jobs
 from tuner.core.model import Configuration, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
@@ -96,7 +98,9 @@ class Answering:
 class Fleet:
     """A head with such searchers."""
 
-    def __init__(self, database: Database, devices: int, problems: int, hangs: str = "") -> None:
+    def __init__(
+        self, database: Database, devices: int, problems: int, hangs: str = "", *, overlap: bool = True
+    ) -> None:
         self.links: list[Answering] = []
         self.seen, self.ticks = Seen(), 0
 
@@ -106,10 +110,15 @@ class Fleet:
                 self.links[-1].open()
                 return self.links[-1]
 
-            return Card(f"cuda:{number}", start)
+            return Card(f"cuda:{number}", start, overlap)
 
         self.jobs = jobs(problems)
         self.head = Head(database, self.jobs, [card(number) for number in range(devices)], self.seen)
+
+    def run(self, tick: Callable[[Head], None]) -> None:
+        """Give out all problems, and call a function each time that the head looks around."""
+        self.seen.on_tick = tick
+        self.head.run()
 
     def on(self, device: int) -> list[Answering]:
         return [link for link in self.links if link.device == f"cuda:{device}" and not link.killed]

@@ -101,7 +101,7 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
     problems.write_text("n\n" + "\n".join(f"2**20+{i}" for i in range(4)) + "\n")
     arguments = (
         "run", "--folder", str(host.folder), "--kernel", "vector_add", "--problems", str(problems), "--trials",
-        "60", "--sampler", "random", "--db", str(tmp_path / "x.db"), "--from-scratch", "--json", "--quiet",
+        "12", "--sampler", "random", "--db", str(tmp_path / "x.db"), "--from-scratch", "--json", "--quiet",
     )  # fmt: skip
     result: list[Any] = []
     thread = threading.Thread(target=lambda: result.append(CliRunner().invoke(command, arguments)))
@@ -129,7 +129,7 @@ def test_a_list_is_tuned_by_the_commands_and_each_worker_shows_its_problem(
     shown = {text: tunes.count(text) for text in tunes if text.startswith("vector_add n=10485")}
     assert max(shown.values(), default=0) > 2, shown  # as long as it is tuned
     with Database.open(tmp_path / "x.db", write=False) as database:
-        sound(database, 4, 60)
+        sound(database, 4, 12)
         assert {database.run(run_id).gpu.uuid for run_id in database.run_ids()} == {
             f"{i:032x}" for i in (0, 1)
         }
@@ -150,7 +150,7 @@ def test_what_killed_processes_had_is_gone_on_with_and_no_row_is_missing(host: H
 
     host.held.touch()
     seen.on_tick = kill
-    said = tuned(host, tmp_path / "x.db", seen, 4, 40)
+    said = tuned(host, tmp_path / "x.db", seen, 4, 12)
     assert len(killed) == 2
     assert any("has left the cluster" in line for line in said), said
     assert any("given out again" in line for line in seen.texts), seen.texts
@@ -168,7 +168,7 @@ def test_a_searcher_that_is_stopped_is_killed_and_its_problem_goes_on(
             os.kill(stopped[0], signal.SIGSTOP)
 
     seen.on_tick = stop
-    tuned(host, tmp_path / "x.db", seen, 1, 40)
+    tuned(host, tmp_path / "x.db", seen, 1, 12)
     assert any("sent no heartbeat for 6 s" in line for line in seen.texts), seen.texts
     assert gone(stopped[0])
 
@@ -220,7 +220,7 @@ def test_a_connection_that_is_cut_in_the_middle_loses_nothing(host: Host, tmp_pa
     host.held.touch()
     seen.on_tick = cut
     with closing(proxy.server):
-        tuned(host, tmp_path / "x.db", seen, 4, 40, f"tls://127.0.0.1:{proxy.port}")
+        tuned(host, tmp_path / "x.db", seen, 4, 12, f"tls://127.0.0.1:{proxy.port}")
     assert cuts
 
 

@@ -32,8 +32,9 @@ def steady_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
 
 
-def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) -> None:
-    fleet = Fleet(database, 1, 4)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database, overlap: bool) -> None:
+    fleet = Fleet(database, 1, 3, overlap=overlap)
     most_tasks = most_searching = 0
 
     def tick(_: Head) -> None:
@@ -45,21 +46,10 @@ def test_one_problem_is_searched_at_a_time_and_one_prepared(database: Database) 
         if searching and fleet.ticks % 5 == 0:
             searching[0].end()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
-    assert (most_tasks, most_searching) == (2, 1)
-    assert len(fleet.seen.results) == 4
+    fleet.run(tick)
+    assert (most_tasks, most_searching) == (1 + overlap, 1)
+    assert len(fleet.seen.results) == 3
     assert all(link.killed for link in fleet.links)
-
-
-def test_the_longest_begins_first(database: Database) -> None:
-    fleet = Fleet(database, 1, 3)
-    for job, estimate_s in zip(fleet.jobs, (1.0, 3.0, 2.0), strict=True):
-        job.estimate_s = estimate_s
-    fleet.head.waiting.sort(key=lambda job: -job.estimate_s)
-    fleet.seen.on_tick = lambda _: [link.end() for link in fleet.on(0) if link.searching]
-    fleet.head.run()
-    assert [number for what, number in fleet.seen.order if what == "began"] == [1, 2, 0]
 
 
 def test_a_problem_that_failed_is_tried_again_alone(database: Database) -> None:
@@ -80,8 +70,7 @@ def test_a_problem_that_failed_is_tried_again_alone(database: Database) -> None:
                 if link.searching:
                     link.end()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert len(fleet.seen.results) == 3 and not fleet.seen.failures
     assert not beside
 
@@ -106,8 +95,7 @@ def test_a_searcher_that_ends_after_its_run_has_ended_costs_nothing(database: Da
                 fleet.head.events.put(Event(link, Calls(link.task, 1, calls)))
                 fleet.head.events.put(Event(link, SearcherGone("killed by SIGKILL")))
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert fleet.seen.results[0].run == run
     assert len(database.run_ids()) == 1 and len(fleet.links) == 1
 
@@ -124,8 +112,7 @@ def test_a_problem_whose_searchers_end_is_left_out_after_three(database: Databas
             elif link.searching:
                 link.end()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert list(fleet.seen.failures) == [0] and "tried 3 times" in fleet.seen.failures[0]
     assert ended == ["0.1", "0.2", "0.3"]
     assert set(fleet.seen.results) == {1, 2}
@@ -147,8 +134,7 @@ def test_a_searcher_that_only_waited_has_not_ended_because_of_its_problem(databa
             elif link.searching and len(ended) == 4:
                 link.end()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert ended == ["1.1", "1.2", "1.3", "1.4"]
     assert set(fleet.seen.results) == {0, 1} and not fleet.seen.failures
 
@@ -166,8 +152,7 @@ def test_a_problem_that_gets_on_may_fail_more_often(database: Database) -> None:
                 ended.append(link)
                 link.gone()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert set(fleet.seen.results) == {0} and not fleet.seen.failures
     given = [link.given for link in fleet.links if link.given]
     assert [bool(task.going_on and task.mark) for task in given] == [False, *[True] * 5]
@@ -191,8 +176,7 @@ def test_another_gpu_begins_anew(database: Database, monkeypatch: pytest.MonkeyP
             else:
                 link.end()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     last = next(link.given for link in fleet.links if link.given and link.given.key == "0.2")
     assert last.going_on is None and last.mark is None
 
@@ -211,8 +195,7 @@ def test_an_idle_device_takes_what_only_waits_elsewhere(database: Database) -> N
             fleet.on(0)[0].progress(1)
             at_work["1.1"].end()  # cuda:1 has nothing to do, and the third problem waits for cuda:0
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert moved[0] == "2.2"
     assert [device for device, job in fleet.seen.began_on if job == fleet.jobs[2].name] == [
         "cuda:0",
@@ -242,8 +225,7 @@ def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
                 if link.task.startswith("0") or time.monotonic() > began + 1.0:
                     link.end()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert [device for device, job in fleet.seen.began_on if job == fleet.jobs[0].name] == [
         "cuda:0",
         "cuda:1",
@@ -255,8 +237,7 @@ def test_a_problem_whose_searcher_stalls_goes_on_elsewhere(
 
 
 @pytest.mark.usefixtures("steady_clock")
-@pytest.mark.parametrize("hangs", ["starting", "preparing"])
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize(("hangs", "devices"), [("starting", 2), ("preparing", 1)])
 def test_a_preparation_that_hangs_goes_on_elsewhere_or_anew(
     database: Database, monkeypatch: pytest.MonkeyPatch, hangs: str, devices: int
 ) -> None:
@@ -270,8 +251,7 @@ def test_a_preparation_that_hangs_goes_on_elsewhere_or_anew(
             if link.searching:
                 link.end()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert fleet.links[0].killed and len(fleet.seen.results) == 1
     assert any("no progress for 0.3 s" in text for text in fleet.seen.texts)
 
@@ -292,8 +272,7 @@ def test_a_preparation_whose_measuring_process_works_is_left_alone(
         elif link.task and time.monotonic() > began + 0.5:
             link.prepared()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert len(fleet.seen.results) == 1
 
 
@@ -312,8 +291,7 @@ def test_a_searcher_that_waited_for_its_turn_has_not_stalled(
             elif link.searching:
                 link.progress(1)
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert len(fleet.seen.results) == 2 and not fleet.seen.texts
 
 
@@ -343,6 +321,5 @@ def test_a_head_that_was_stopped_has_missed_nothing(
         elif fleet.ticks == 5:
             fleet.links[0].end()
 
-    fleet.seen.on_tick = tick
-    fleet.head.run()
+    fleet.run(tick)
     assert len(fleet.links) == 1 and len(fleet.seen.results) == 1

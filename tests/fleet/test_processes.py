@@ -17,9 +17,9 @@ from tests.fleets import sound
 from tuner.core.errors import DatabaseError
 from tuner.database.database import Database
 
-pytestmark = pytest.mark.usefixtures("forked_children")
+pytestmark = pytest.mark.usefixtures("forked_children", "any_code")
 
-TRIALS = 6
+TRIALS = 4
 DRIVER = """
 import sys
 from tuner.cli import fleet, main
@@ -52,8 +52,17 @@ def start(
         "-j",
         "2",
     ]
-    words += ["--problem", "n=1024", "--problem", "n=2048", "--problem", "n=4096"]
-    words += ["--device", device, *arguments]
+    words += [
+        "--problem",
+        "n=1024",
+        "--problem",
+        "n=2048",
+        "--problem",
+        "n=4096",
+        "--device",
+        device,
+        *arguments,
+    ]
     root = Path(__file__).parents[2]
     return subprocess.Popen(
         [sys.executable, "-c", DRIVER, "run", *words],
@@ -122,7 +131,7 @@ def test_a_gpu_is_calibrated_once_and_one_problem_at_a_time_is_searched(kernel: 
 def test_an_ended_tuner_leaves_no_process_and_goes_on(kernel: Path, tmp_path: Path, number: int) -> None:
     tuner = start(kernel, tmp_path, sleep_s=0.15)
     deadline = time.monotonic() + 100.0
-    while measured(tmp_path) < 4 and time.monotonic() < deadline:
+    while measured(tmp_path) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
     children = family(tuner.pid)
     assert len(children) > 4  # searchers, compilers, measuring processes
@@ -131,7 +140,7 @@ def test_an_ended_tuner_leaves_no_process_and_goes_on(kernel: Path, tmp_path: Pa
     assert gone(children), output
     assert tuner.returncode == (-9 if number == signal.SIGKILL else 130), output
     before = measured(tmp_path)
-    assert before >= 4
+    assert before >= 2
     again = start(kernel, tmp_path, "--resume")
     output, _ = again.communicate(timeout=100)
     assert again.returncode == 0, output

@@ -20,7 +20,8 @@ def sweep(kernel: KernelSpec, *sizes: int, steps: tuple[StepSpec, ...] | None = 
     against = Against(default=False, baselines=tuple(baselines_of(kernel)), named=False)
     levels = tuple({"n": n} for n in sizes or (1024,))
     steps = kernel.steps if steps is None else steps
-    return Sweep(kernel, kernel.problem(), levels, steps, against, search=replace(SEARCH, **search))
+    options = replace(SEARCH, **{"sampler": "random", **search})  # which tries such small spaces whole, too
+    return Sweep(kernel, kernel.problem(), levels, steps, against, search=options)
 
 
 def up(

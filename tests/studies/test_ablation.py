@@ -64,56 +64,46 @@ def test_every_other_value_of_every_parameter(kernel: KernelSpec, device: BenchD
         assert differing == {change.parameter} and change.besides is None
 
 
-def test_what_is_not_valid_alone_comes_with_the_smallest_change_of_another(
-    tmp_path: Path, device: BenchDevice
+SWITCH = "[variants.plain.parameters.fast]\nvalues = [false, true]\n"
+LIMIT = "[variants.plain.constraints]\n"
+
+
+@pytest.mark.parametrize(
+    ("extra", "start", "only", "expected"),
+    [
+        (  # with the smallest change of another parameter
+            LIMIT + '"a block of 32 has one item" = "block_size > 32 or items == 1"\n',
+            {},
+            "block_size",
+            {"block_size=32 items=1": "", "block_size=64": "", "block_size=128": ""},
+        ),
+        (  # where one more change does not suffice, the reason is the answer
+            SWITCH + LIMIT + '"one item, fast" = "block_size > 32 or (items == 1 and fast)"\n',
+            {"fast": False},
+            "block_size",
+            {"block_size=32": "one item, fast", "block_size=64": "", "block_size=128": ""},
+        ),
+        (  # of several the nearest value
+            LIMIT + '"at most 512 elements a block" = "block_size * items <= 512"\n',
+            {},
+            "items",
+            {"items=1": "", "items=3 block_size=128": "", "items=4 block_size=128": ""},
+        ),
+        (SWITCH, {"fast": True}, "fast", {"fast=False": ""}),  # although 1 == True
+    ],
+)
+def test_what_is_not_valid_alone_comes_with_a_change_of_another(
+    tmp_path: Path,
+    device: BenchDevice,
+    extra: str,
+    start: dict[str, object],
+    only: str,
+    expected: dict[str, str],
 ) -> None:
-    limit = """
-[variants.plain.constraints]
-"a block of 32 has one item" = "block_size > 32 or items == 1"
-"""
-    kernel = scale_kernel(tmp_path, extra=limit)
-    first = changes(kernel, kernel.problem(), device.gpu, BEST)[0]
-    assert (first.name, first.besides, first.objection) == ("block_size=32 items=1", ("items", 1), "")
-    assert first.configuration == configuration("ok", 32, 1)
-
-
-def test_where_one_more_change_does_not_suffice_the_reason_is_the_answer(
-    tmp_path: Path, device: BenchDevice
-) -> None:
-    limit = """
-[variants.plain.parameters.fast]
-values = [false, true]
-
-[variants.plain.constraints]
-"a block of 32 has one item, fast" = "block_size > 32 or (items == 1 and fast)"
-"""
-    kernel = scale_kernel(tmp_path, extra=limit)
-    start = Configuration.of("plain", {**BEST.values, "fast": False})
-    first = changes(kernel, kernel.problem(), device.gpu, start, ["block_size"])[0]
-    assert (first.name, first.objection) == ("block_size=32", "a block of 32 has one item, fast")
-
-
-def test_of_several_the_nearest_value_is_taken(tmp_path: Path, device: BenchDevice) -> None:
-    limit = """
-[variants.plain.constraints]
-"at most 512 elements a block" = "block_size * items <= 512"
-"""
-    kernel = scale_kernel(tmp_path, extra=limit)
-    found = changes(kernel, kernel.problem(), device.gpu, BEST, ["items"])
-    assert [change.name for change in found] == [
-        "items=1",
-        "items=3 block_size=128",
-        "items=4 block_size=128",
-    ]
-
-
-def test_true_is_not_one(tmp_path: Path, device: BenchDevice) -> None:
-    """A switch that is off has one other value, although 1 == True."""
-    text = "[variants.plain.parameters.fast]\nvalues = [false, true]\n"
-    kernel = scale_kernel(tmp_path, extra=text)
-    start = Configuration.of("plain", {**BEST.values, "fast": True})
-    found = changes(kernel, kernel.problem(), device.gpu, start, ["fast"])
-    assert [(change.value, change.objection) for change in found] == [(False, "")]
+    kernel = scale_kernel(tmp_path, extra="\n" + extra)
+    configuration = Configuration.of("plain", {**BEST.values, **start})  # type: ignore[dict-item]
+    found = changes(kernel, kernel.problem(), device.gpu, configuration, [only])
+    assert {change.name: change.objection for change in found} == expected
 
 
 # -- what is said of each
@@ -188,10 +178,6 @@ def test_effort_follows_the_configuration_itself(kernel: KernelSpec, device: Ben
     request = AblationRequest(kernel, problem, Conditions(), "", BEST, 6, 0, known_ns=0.9e5)
     ablate(device, request, Recorder(), lambda: False)
     assert known == pytest.approx([0.9e5, *[1e5] * 5], rel=1e-3)
-
-
-def test_only_some_parameters(kernel: KernelSpec, device: BenchDevice) -> None:
-    assert set(outcomes(run(kernel, device, "items"))) == {"items=1", "items=3", "items=4"}
 
 
 def test_what_fails_has_its_reason(kernel: KernelSpec, device: BenchDevice) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.kernels import configuration
 from tests.faults.ladder_device import BEST, LAUNCH_NS, LadderDevice, Recorder, kernel_with_ladder
 from tests.faults.stub_device import good, time_of
 from tests.studies.sweeps import sweep, up
@@ -16,7 +15,6 @@ from tuner.core.errors import Interrupted
 from tuner.core.model import Configuration, Measurement, Status
 from tuner.core.stats import Verdict
 from tuner.database.database import Database
-from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.ladder import STOPPED, StepComparison, choose_steps
 from tuner.studies.ladder_run import COMPARISON_NS, LadderRun
@@ -133,6 +131,10 @@ def test_comparison_with_the_best_baseline(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     times = {"one warp": 2e5, "more": 1e5, "torch": 1.5e5, "cupy": 1.2e5}
+    device.wrong = {"torch"}
+    comparison = comparison_of(kernel, device, database, {**times, "torch": 1e4})
+    assert comparison.best_baseline is not None and comparison.best_baseline.name == "cupy"
+    device.wrong = set()
     comparison = comparison_of(kernel, device, database, times)
     one, more, *_ = comparison.timings
     assert comparison.fastest is more
@@ -142,14 +144,6 @@ def test_comparison_with_the_best_baseline(
     assert found.ratio.median == pytest.approx(1.2, rel=0.01)
     assert comparison.against(one, comparison.best_baseline).verdict is Verdict.SLOWER
     assert comparison.tied == []
-
-
-def test_baseline_that_is_wrong_is_not_compared_with(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    device.wrong = {"cupy"}
-    comparison = comparison_of(kernel, device, database, {"cupy": 1e4})
-    assert comparison.best_baseline is not None and comparison.best_baseline.name == "torch"
 
 
 def test_speed_up_over_the_first_step(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
@@ -177,7 +171,6 @@ def test_speed_up_over_the_first_step(kernel: KernelSpec, device: LadderDevice, 
     [
         (2.9, 0.99 * ABOUT_A_LAUNCH, False, True),
         (2.9, 1.01 * ABOUT_A_LAUNCH, False, False),
-        (1.0002 * 1.5, 1.5, True, True),
         (1.0002 * 1.01 * TIED_AT_LAUNCH, 1.01 * TIED_AT_LAUNCH, True, False),
     ],
 )
@@ -222,9 +215,3 @@ def test_comparisons_are_stored(kernel: KernelSpec, device: LadderDevice, databa
     assert singles["torch"].ratio == pytest.approx(2.5e5 / singles[fastest].time_ns, rel=0.01)
     assert all("ladder" in row.tags for row in rows)
     assert not database.check().problems
-
-
-def test_configurations_of_the_tests_are_what_they_think(kernel: KernelSpec, device: LadderDevice) -> None:
-    space = SearchSpace.from_kernel(kernel, kernel.problem(), device.gpu, ("plain",))
-    assert space.contains(configuration("ok", 32, 4))
-    assert all(space.contains(best) for best in BEST.values())

@@ -35,28 +35,24 @@ def test_roofline(tmp_path: Path) -> None:
 
 
 def test_a_roofline_of_one_size_has_plain_numbers(tmp_path: Path) -> None:
-    """Its axis spans about a decade, where matplotlib itself would write powers of ten between the lines."""
+    """Its axis spans about a decade, where matplotlib itself would write powers of ten between the lines.
+
+    The point, which is above every ceiling, is drawn all the same.
+    """
     pytest.importorskip("matplotlib")
     path = tmp_path / "roofline.svg"
-    plot_roofline([Series("one", [1365.0], [8e14])], MEMORY, PEAKS, "", path)
+    plot_roofline([Series("one", [1365.0], [1e16])], MEMORY, PEAKS, "", path)
     text = words_of(path)
     assert "mathdefault" not in text
-    assert {"500", "1000", "2000"} <= set(text.split())
+    assert {"one", "500", "1000", "2000"} <= set(text.split())
 
 
-@pytest.mark.parametrize(("bandwidth", "peaks"), [(None, PEAKS), (MEMORY, {}), (None, {})])
-def test_unknown_ceilings(
-    tmp_path: Path, bandwidth: tuple[str, float] | None, peaks: dict[str, float]
-) -> None:
+def test_unknown_ceilings(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    plot_roofline([Series("one", [0.1], [1e9])], bandwidth, peaks, "", tmp_path / "roofline.png")
-    assert (tmp_path / "roofline.png").stat().st_size > 1000
-
-
-def test_point_above_every_ceiling(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    plot_roofline([Series("warm", [1e4], [1e16])], MEMORY, PEAKS, "", tmp_path / "roofline.svg")
-    assert "warm" in words_of(tmp_path / "roofline.svg")
+    path = tmp_path / "roofline.svg"
+    for bandwidth, peaks in ((None, PEAKS), (None, {})):
+        plot_roofline([Series("one", [0.1], [1e9])], bandwidth, peaks, "", path)
+        assert "one" in words_of(path)
 
 
 def test_sizes(tmp_path: Path) -> None:

@@ -56,18 +56,6 @@ def test_every_step_at_its_best_beside_the_others(
     assert recorder.steps == 6
 
 
-def test_problem_is_prepared_once_for_all_of_its_steps(
-    kernel: KernelSpec, device: LadderDevice, database: Database
-) -> None:
-    up(sweep(kernel, 1024, 2048), device, database)
-    assert [(problem.sizes["n"], problem.dtype) for problem in device.prepared] == [
-        (1024, "float32"),
-        (1024, "float16"),
-        (2048, "float32"),
-        (2048, "float16"),
-    ]
-
-
 def test_trials_are_ordinary_runs(kernel: KernelSpec, device: LadderDevice, database: Database) -> None:
     up(sweep(kernel), device, database)
     problem = kernel.problem({"n": 1024})
@@ -84,6 +72,8 @@ def test_second_time_nothing_is_searched(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
     first = up(sweep(kernel, 1024, 2048), device, database)
+    prepared = [(problem.sizes["n"], problem.dtype) for problem in device.prepared]
+    assert prepared == [(n, dtype) for n in (1024, 2048) for dtype in ("float32", "float16")]
     device.submitted.clear()
     again = up(sweep(kernel, 1024, 2048), device, database)
     assert device.submitted == []
@@ -98,38 +88,22 @@ def test_second_time_nothing_is_searched(
     assert device.submitted
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"trials": 6},
-        {"mode": Mode.WARM},
-        {"base": {"order": "down"}},
-    ],
-)
 def test_other_request_is_another_search(
-    kernel: KernelSpec, device: LadderDevice, database: Database, changes: dict[str, object]
-) -> None:
-    what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=3, time_s=1e6)
-    up(what, device, database)
-    device.submitted.clear()
-    up(what, device, database)
-    assert device.submitted == []
-    if "base" in changes:
-        other = replace(what, base=kernel.problem(options={"order": "down"}))
-    else:
-        other = replace(what, search=replace(what.search, **changes))  # type: ignore[arg-type]
-    up(other, device, database)
-    assert device.submitted
-
-
-def test_fewer_trials_than_before_are_no_reason_to_search(
     kernel: KernelSpec, device: LadderDevice, database: Database
 ) -> None:
-    what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=5, time_s=1e6)
+    """But for one with fewer trials."""
+    what = sweep(kernel, steps=choose_steps(kernel, ["more"]), trials=3, time_s=1e6)
     up(what, device, database)
-    device.submitted.clear()
-    up(replace(what, search=replace(what.search, trials=4)), device, database)
-    assert device.submitted == []
+    for other, searched in (
+        (what, False),
+        (replace(what, search=replace(what.search, trials=2)), False),
+        (replace(what, search=replace(what.search, trials=6)), True),
+        (replace(what, search=replace(what.search, mode=Mode.WARM)), True),
+        (replace(what, base=kernel.problem(options={"order": "down"})), True),
+    ):
+        device.submitted.clear()
+        up(other, device, database)
+        assert bool(device.submitted) is searched
 
 
 def test_run_that_was_cut_off_does_not_count(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.cpp_interface import sanitized
 from tests.simulated_gpu import SimulatedGpu, time_ns
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.cli.commands.studies import portfolio as command
@@ -41,7 +39,6 @@ from tuner.winners.portfolios import (
     Portfolio,
     portfolio_rows,
     stored_portfolios,
-    table,
     timings_of,
 )
 from tuner.winners.records import CompiledLaunch
@@ -96,9 +93,9 @@ def test_few_are_kept_and_they_run_every_size_near_its_best(made: tuple[Path, Bu
         assert np.nanmedian(portfolio.fit.chosen) < np.log2(1.15)
 
 
-def portfolio_of_softmax(dtypes: list[str], cubins: int, path: Path) -> Built:
+def portfolio_of_softmax(dtypes: list[str], cubins: int, path: Path, samples: int = 3) -> Built:
     softmax = load_kernel("softmax")
-    rows = ["rows=64..4096,columns=256..16384:8,samples=6"]
+    rows = [f"rows=64..4096,columns=256..16384:8,samples={samples}"]
     asked = tuple(
         problem
         for dtype in dtypes
@@ -116,15 +113,14 @@ def one_or_two_waves(configuration: Configuration, problem: Problem) -> float:
     return 1e4 * max(1.0, problem.sizes["columns"] / (8 * int(configuration.values["threads_per_row"])))
 
 
-@pytest.mark.parametrize(("dtypes", "cubins"), [(["bfloat16"], 6), (["bfloat16", "float32"], 8)])
-def test_defaults_that_go_by_sizes_take_no_room(dtypes: list[str], cubins: int, tmp_path: Path) -> None:
+def test_defaults_that_go_by_sizes_take_no_room(tmp_path: Path) -> None:
     """Of several dtypes, a default of one is not there anyway for the others."""
-    assert portfolio_of_softmax(dtypes, cubins, tmp_path / "p.db").cubins <= cubins
+    assert portfolio_of_softmax(["bfloat16", "float32"], 8, tmp_path / "p.db").cubins <= 8
 
 
 def test_cubins_without_room_beside_the_defaults_are_too_few(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="too few beside"):
-        portfolio_of_softmax(["float32"], 1, tmp_path / "p.db")
+        portfolio_of_softmax(["float32"], 1, tmp_path / "p.db", samples=2)
 
 
 def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +140,7 @@ def test_no_comparison_ends_after_the_time(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_it_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    some = problems("nt", "m=16..4096,n=512|2048,k=1024,samples=3")
+    some = problems("nt", "m=16..4096,n=512|2048,k=1024,samples=2")
     with Database.open(tmp_path / "p.db") as database:
         first, calls = SimulatedGpu(), iter(range(10**6))
         with pytest.raises(Interrupted, match="everything measured is kept"):
@@ -166,7 +162,7 @@ def test_a_configuration_that_fails_is_left_out(tmp_path: Path) -> None:
 
     device.fail_in_race = padded
     with Database.open(tmp_path / "p.db") as database:
-        built = Building(request(problems=problems("nt")[:4]), device, database, Observer()).run()
+        built = Building(request(problems=problems("nt")[:2]), device, database, Observer()).run()
     variants = {one.variant for portfolio in built.portfolios for one, _ in portfolio.members}
     assert "wgmma_skinny_m" not in variants
     assert "wgmma" in variants
@@ -208,7 +204,7 @@ def test_what_is_expected_to_be_the_fastest_elsewhere_is_nearly_that(made: tuple
         rows = [row for row in portfolio_rows(database, GEMM) if row.contestant == TIMED]
     timings, behind, typical = timings_of(rows), [], []
     choice = CandidateChoice(GEMM, GPU, [], 0)
-    for problem in problems(row=BETWEEN)[::8]:
+    for problem in problems(row=BETWEEN)[::16]:
         valid = [one for one in timings.configurations if choice.runs(problem, one)]
         times = {one: time_ns(one, problem) for one in valid}
         first = choice.expected(problem, timings, 1)
@@ -259,57 +255,16 @@ def decided(written: Manifest, problem: Problem) -> Dispatched:
     return dispatch(written, computation, problem.sizes, LIMITS, GPU.name)
 
 
-def test_python_and_cpp_decide_alike(stored: tuple[list[Portfolio], bytes], tmp_path: Path) -> None:
-    portfolios, data = stored
-    written = read_manifest(data)
-    odd = "m=1..5000,n=7..5000,k=1..9000,samples=15"
-    measured = portfolios[0].problems[:5]
-    asked = [*problems("nn", BETWEEN), *problems("nn", odd), *measured]
-    assert dict(written.computations[0].options) == {"layout": "nn"}
-    (tmp_path / "manifest.json").write_bytes(data)
-    limits = list(LIMITS.values())
-    said = subprocess.run(
-        [*sanitized("dispatch"), tmp_path / "manifest.json", GPU.name, "0"],
-        input="\n".join(" ".join(map(str, (*limits, *problem.sizes.values()))) for problem in asked),
-        capture_output=True, text=True, check=True,
-    ).stdout.splitlines()  # fmt: skip
-    matches = set()
-    for line, problem in zip(said, asked, strict=True):
-        found = decided(written, problem)
-        number, _, slowdown = line.split()
-        assert (int(number), float(slowdown)) == (found.concrete.configuration, found.expected_slowdown or 0)
-        matches.add(found.match)
-    assert Match.PORTFOLIO in matches
-
-
 def time_of(entry: object, problem: Problem) -> float:
     configuration = Configuration.of(entry.variant, dict(entry.parameters))  # type: ignore[attr-defined]
     return time_ns(configuration, problem)
 
 
-def test_a_changed_kernel_has_no_portfolio(made: tuple[Path, Built], tmp_path: Path) -> None:
+def test_a_changed_kernel_has_no_portfolio(made: tuple[Path, Built]) -> None:
     path, _ = made
     with Database.open(path, write=False) as database:
-        assert len(stored_portfolios(database, GEMM)) == 2
-        other = load_kernel("gemm")
-        variants = {name: one for name, one in other.variants.items() if name != "naive"}
-        assert stored_portfolios(database, replace(other, variants=variants)) == []
-
-
-def test_the_cover_keeps_within_cubins_and_bound() -> None:
-    one, other, both = (Configuration.of(name, {}) for name in ("one", "other", "both"))
-    problem = GEMM.problem({"m": 1}), GEMM.problem({"m": 2})
-    timed = table(problem, [{one: 0.0, other: 2.0, both: 0.1}, {one: 2.0, other: 0.0, both: 0.1}])
-    tables = [timed.slowdowns]
-
-    def cubins(_: int, column: int) -> set[str]:
-        return {str(column)}
-
-    assert cover(tables, cubins, [set()], 1.2, 32) == [[2]] or sorted(
-        cover(tables, cubins, [set()], 1.2, 32)[0]
-    ) == [0, 1, 2]
-    assert cover(tables, cubins, [set()], 1.01, 1) == [[2]]
-    assert sorted(cover(tables, cubins, [set()], 1.01, 3)[0]) == [0, 1, 2]
+        variants = {name: one for name, one in GEMM.variants.items() if name != "naive"}
+        assert stored_portfolios(database, replace(GEMM, variants=variants)) == []
 
 
 @pytest.mark.parametrize(
@@ -323,6 +278,8 @@ def test_the_cover_keeps_within_cubins_and_bound() -> None:
             [1],
         ),  # both within the bound, rather than one at the best
         ([[0.0, 0.066], [0.1, 0.066]], set(), 1.0, 1, [0]),
+        ([[0.0, 2.0, 0.1], [2.0, 0.0, 0.1]], set(), 1.01, 1, [2]),  # of those that one cubin has room for
+        ([[0.0, 2.0, 0.1], [2.0, 0.0, 0.1]], set(), 1.01, 3, [0, 1, 2]),
         ([[0.01, 0.00999]], {0}, 1.0, 9, [0]),  # not worth another configuration
         ([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]], {0}, 1.0, 2, [0, 1]),  # what is given stays
     ],
@@ -330,7 +287,8 @@ def test_the_cover_keeps_within_cubins_and_bound() -> None:
 def test_what_is_chosen(
     table: list[list[float]], given: set[int], bound: float, most: int, kept: list[int]
 ) -> None:
-    assert cover([np.array(table)], lambda _, column: {str(column)}, [given], bound, most) == [kept]
+    (chosen,) = cover([np.array(table)], lambda _, column: {str(column)}, [given], bound, most)
+    assert sorted(chosen) == kept
 
 
 def invoke(

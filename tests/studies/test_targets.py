@@ -29,16 +29,6 @@ def kernel(tmp_path: Path) -> KernelSpec:
 # -- what is timed
 
 
-def test_tuned_problem_is_timed_as_it_was_tuned(database: Database, kernel: KernelSpec) -> None:
-    remember(database, kernel, kernel.problem(), BEST, 1e5, HOT)
-    target = only(targets_of(BenchDevice(), kernel, kernel.problem(), winners(database)))
-    assert target.conditions == HOT
-    assert target.winner is not None
-    assert target.winner.winner.configuration == BEST
-    assert target.comparable
-    assert target.notes == ()
-
-
 def test_each_way_of_timing_is_a_target_of_its_own(database: Database, kernel: KernelSpec) -> None:
     for conditions in (Conditions(), WARM):
         remember(database, kernel, kernel.problem(), BEST, 1e5, conditions)

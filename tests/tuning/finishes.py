@@ -46,8 +46,11 @@ class Track(StubDevice):
         return super()._race(request)
 
 
-def finish(device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any) -> Finish | None:
-    return finish_and_rejected(device, trials, default, **changes)[0]
+def finish(device: Track, trials: list[Trial], default: Trial | None = None, **changes: Any) -> Finish:
+    """Return how a race ends that has a winner."""
+    ended, _ = finish_and_rejected(device, trials, default, **changes)
+    assert ended is not None
+    return ended
 
 
 def finish_and_rejected(

@@ -7,11 +7,9 @@ import json
 import math
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.faults.kernels import scale_kernel
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.errors import UsageError
 from tuner.core.model import Configuration, Problem, Run, Status, Trial, Verification
@@ -27,7 +25,6 @@ from tuner.tuning.accuracy import (
     choose,
     pareto_front,
     points_of,
-    truth_of,
 )
 
 FLOOR = 0.005
@@ -131,20 +128,7 @@ def test_ties_do_not_extend_the_front() -> None:
     assert len(pareto_front([point(100.0, 1.011e-3), point(200.0, 1e-3)], noise)) == 2
 
 
-def test_chain_of_ties_does_not_creep() -> None:
-    """Each is tied with the next; were ties passed on, the slowest would stand for the fastest."""
-    chain = [point(100.0 * 1.004**i, 1e-3 / 2**i) for i in range(50)]
-    front = pareto_front(chain, noise)
-    assert front[0].time_ns <= 100.0 * (1 + FLOOR)
-    assert front[-1] is chain[-1]
-    assert 20 <= len(front) <= 30
-    errors = [point(100.0 / 1.1**i, 1e-3 * (1 + 0.9 * ERROR_RESOLUTION) ** i) for i in range(50)]
-    front = pareto_front(errors, noise)
-    assert front[-1].error <= 1e-3 * (1 + ERROR_RESOLUTION)
-    assert 20 <= len(front) <= 30
-
-
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(10))
 def test_front_represents_all_and_holds_no_ties(seed: int) -> None:
     draw = random.Random(seed)
     spread = draw.choice([0.01, 0.1, 3.0])
@@ -199,14 +183,6 @@ def test_a_time_that_did_not_come_back_well_is_a_wider_tie() -> None:
     assert choice is not None
     assert choice.winner is half
     assert choice.noise == pytest.approx(0.0196, abs=1e-4)
-
-
-def test_confirmed_times_are_what_is_compared() -> None:
-    half, brain = winner(100.0, 3e-4, HALF, 100.4), winner(99.5, 3e-3, BRAIN, 107.0)
-    choice = choose([half, brain], 1e-2, noise)
-    assert choice is not None
-    assert choice.winner is half
-    assert choice.tied == (brain,)  # 7 % off from one process to the next: undecided
 
 
 # -- dtypes together
@@ -320,8 +296,3 @@ def test_json() -> None:
         ("float32", True),
     ]
     assert front_as_json(comparison(), complete=False)["winner"] is None
-
-
-def test_kernel_of_ones_own(tmp_path: Path) -> None:
-    kernel = scale_kernel(tmp_path)
-    assert truth_of(kernel, kernel.problem()) == kernel.problem()

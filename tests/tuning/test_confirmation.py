@@ -19,7 +19,6 @@ def test_winner_that_a_fresh_process_cannot_reproduce() -> None:
     device = Track()
     device.confirmed = lambda c, t: good(device.time(c) * (1.2 if c.values["number"] == 0 else 1.0))
     ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert ended is not None
     assert ended.winner.number == 1
     assert ended.exportable
     ((rejected, reason),) = ended.unstable
@@ -36,7 +35,7 @@ def test_another_finalist_must_be_off_by_half_and_within_two_percent(
     device, off = Track(), {0: moved, 1: other}
     device.confirmed = lambda c, t: good(device.time(c) * off.get(int(c.values["number"]), 1.0))
     ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0), trial(2, 1040.0)])
-    assert ended is not None and (ended.winner.number == 0) == (winner == 0)
+    assert (ended.winner.number == 0) == (winner == 0)
 
 
 @pytest.mark.parametrize(("shift", "winner"), [(1.08, 0), (1.15, 2)])
@@ -47,7 +46,7 @@ def test_a_process_in_which_another_finalist_is_as_far_from_its_time_confirms(
     device = Track()
     device.confirmed = lambda c, t: good(device.time(c) * (shift if device.time(c) < 1.03e6 else 1.0))
     ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0), trial(2, 1040.0)])
-    assert ended is not None and ended.winner.number == winner
+    assert ended.winner.number == winner
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ def test_another_finalist_that_cannot_be_measured_confirms_nothing(
 
     device.confirmed = confirmed
     ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0), trial(2, 1040.0)])
-    assert ended is not None and ended.winner.number == winner
+    assert ended.winner.number == winner
 
 
 def test_what_is_confirmed_is_said_and_frees_the_process() -> None:
@@ -120,19 +119,15 @@ def test_one_fresh_process_of_three_must_agree(odd: int, confirmed: bool) -> Non
     turns = iter(range(100))
     device.confirmed = lambda c, t: good(device.time(c) * (0.94 if next(turns) < odd else 1.0))
     ended = finish(device, [trial(0, 1000.0)])
-    assert ended is not None
     assert ended.exportable is confirmed
     assert next(turns) == min(odd + 1, 3)
 
 
-@pytest.mark.parametrize(
-    "status", [Status.WRONG_RESULT, Status.MEMORY_FAULT, Status.HANG, Status.WORKER_DIED]
-)
+@pytest.mark.parametrize("status", [Status.WRONG_RESULT, Status.HANG])
 def test_winner_that_fails_in_a_fresh_process(status: Status) -> None:
     device = Track()
     device.confirmed = lambda c, t: Measurement(status, error="oh")
     ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)])
-    assert ended is not None
     assert not ended.exportable
     assert str(status) in ended.reason
 
@@ -156,7 +151,7 @@ def test_without_a_fresh_process_no_trial_is_rejected() -> None:
     assert ended.reason == "in a fresh process: unstable: the device is busy"
 
 
-def test_default_that_wins_and_is_rejected_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_that_wins_and_is_rejected_ends() -> None:
     """The default always races for comparison, but once rejected it cannot win again."""
     device = Track()
     device.edge_case = lambda p, c: (
@@ -164,7 +159,6 @@ def test_default_that_wins_and_is_rejected_ends(monkeypatch: pytest.MonkeyPatch)
     )
     default = trial(0, 1000.0)
     ended = finish(device, [default, trial(1, 1010.0), trial(2, 1020.0)], default)
-    assert ended is not None
     assert ended.winner.number == 1
     assert ended.exportable
     assert len(device.races) < 10
@@ -191,16 +185,6 @@ def test_other_finalists_are_verified_for_a_limited_time_before_they_race(
     assert limits == {1: 60.0, 2: 35.0, 3: 10.0}
     assert [trial.number for trial, _ in rejected] == [0, 1, 2, 3]
     assert ended is not None and (ended.winner.number, ended.exportable) == (4, True)
-
-
-def test_all_are_rejected() -> None:
-    device = Track()
-    device.edge_case = lambda p, c: Measurement(Status.WRONG_RESULT, error="no")
-    default = trial(0, 1000.0)
-    ended = finish(device, [default, *(trial(i, 1000.0 + i) for i in range(1, 6))], default)
-    assert ended is not None
-    assert not ended.exportable
-    assert "wrong_result" in ended.reason
 
 
 def test_the_next_best_replace_the_rejected() -> None:
@@ -257,7 +241,6 @@ def test_how_far_a_fresh_process_may_be(factor: float, mode: Mode, us: float, co
     device.conditions = Conditions(mode)
     device.confirmed = lambda c, t: good(factor * device.time(c))
     ended = finish(device, [trial(0, us)])
-    assert ended is not None
     assert ended.exportable is confirmed
 
 
@@ -268,7 +251,6 @@ def test_winner_that_is_too_inaccurate_on_other_inputs() -> None:
         verification=Verification(True, true_error=2e-3 if numbers([c]) == [0] else 1e-3),
     )
     ended = finish(device, [trial(0, 1000.0), trial(1, 1020.0)], None, max_error=1.5e-3)
-    assert ended is not None
     assert ended.winner.number == 1
     assert ended.exportable
     assert "its error is 0.002, above 0.0015" in ended.unstable[0][1]

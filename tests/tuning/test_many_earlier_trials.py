@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.faults.stub_device import StubDevice, time_of
-from tests.sessions import run, sequence
+from tests.sessions import TRIALS, run, sequence
 from tuner.core.model import Configuration
 from tuner.database import earlier
 from tuner.database.database import Database
@@ -67,6 +67,6 @@ def test_what_was_added_later_is_not_known(database: Database, kernel: KernelSpe
     assert database.earlier_trials(later, mark) == []
     assert database.best_known(first, mark) is None
     assert database.related_trials(replace(later, kernel_digest="another"), mark, 100) == []
-    assert len(database.earlier_trials(later)) == 40
+    assert len(database.earlier_trials(later)) == TRIALS
     assert database.best_known(first) is not None
     assert database.related_trials(replace(later, kernel_digest="another"), None, 100) != []

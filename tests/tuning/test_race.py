@@ -14,7 +14,7 @@ from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Calibration, Conditions, Mode
 from tuner.core.stats import Verdict
 from tuner.devices.base import RaceRequest
-from tuner.tuning.decision import Preference, alike, choose
+from tuner.tuning.decision import Preference, choose
 from tuner.tuning.elimination import HEATS, Groups, Standing, eliminate
 from tuner.tuning.finalists import FINALISTS
 
@@ -24,7 +24,6 @@ from tuner.tuning.finalists import FINALISTS
 def test_race_overrules_the_search() -> None:
     device = Track(truth={0: 1050.0, 1: 1000.0})
     ended = finish(device, [trial(0, 990.0), trial(1, 1010.0)])
-    assert ended is not None
     assert ended.winner.number == 1
     assert ended.time_ns == pytest.approx(1e6)
 
@@ -38,9 +37,8 @@ def test_the_preferred_of_the_equal_wins() -> None:
     device = Track(truth={0: 1000.0, 1: 1000.4, 2: 1000.2}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0), trial(2, 1001.0)]
     ended = finish(device, trials, prefer=by_number(1, 2, 0))
-    assert ended is not None
     assert (ended.winner.number, ended.tied) == (1, 3)
-    assert finish(device, trials).winner.number == 0  # type: ignore[union-attr]
+    assert finish(device, trials).winner.number == 0
 
 
 @pytest.mark.parametrize(("slower", "winner"), [(0.003, 1), (0.007, 0)])
@@ -48,7 +46,6 @@ def test_the_preferred_wins_a_tie_and_nothing_else(slower: float, winner: int) -
     """The noise floor is 0.5 %."""
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)], prefer=by_number(1, 0))
-    assert ended is not None
     assert ended.winner.number == winner
     assert ended.race_verdict is (Verdict.SAME if winner else Verdict.FASTER)
     assert ended.behind == pytest.approx(1 + slower if winner else 1.0, abs=5e-4)
@@ -96,16 +93,13 @@ def test_with_a_margin_a_preferred_one_wins_that_is_surely_slower(slower: float,
     device = Track(truth={0: 1000.0, 1: 1000.0 * (1 + slower)}, noise=1e-4)
     trials = [trial(0, 1000.0), trial(1, 1001.0)]
     ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
-    assert ended is not None
     assert ended.winner.number == winner
     assert ended.behind == pytest.approx(1 + slower if winner else 1.0, abs=5e-4)
     device.calibration = Calibration({str(Conditions()): 0.01})
     ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
-    assert ended is not None
     assert ended.winner.number == 1
     device.calibration = Calibration({str(Conditions()): 0.0})
     ended = finish(device, trials, prefer=by_number(1, 0), margin=MARGIN)
-    assert ended is not None
     assert ended.winner.number == 0, "without a noise floor only the time counts"
 
 
@@ -117,7 +111,6 @@ def test_with_a_margin_a_third_contestant_changes_nothing_between_two() -> None:
         ended = finish(
             device, [trial(i, time) for i, time in times.items()], prefer=by_number(1, 0), margin=MARGIN
         )
-        assert ended is not None
         assert ended.winner.number == 1
 
 
@@ -135,17 +128,16 @@ def test_what_was_eliminated_does_not_win_by_the_few_rounds_that_it_had_with_the
     assert choose([trial(i, 100.0) for i in range(3)], [standing], by_number(2, 0, 1)) == 1
 
 
-def test_without_a_preference_the_leader_wins() -> None:
-    equal = eliminate(2, lambda left, rounds, _: {i: [[100.0]] * rounds for i in left}, 0.002)
-    assert choose([trial(0, 100.0), trial(1, 100.0)], [equal], alike) == equal.left[0]
-
-
-def test_with_a_margin_what_settles_a_tie_is_asked_last() -> None:
-    """Both have to gain as much, and are as fast."""
-    trials = [trial(0, 1000.0), trial(1, 1000.0)]
-    ended = finish(Track(), trials, prefer=lambda c: (1.0, c.values["number"] != 1), margin=MARGIN)
-    assert ended is not None
-    assert ended.winner.number == 1
+def test_with_a_margin_a_preference_decides_on_ties_and_on_little_more() -> None:
+    """Both have to gain as much, and are as fast; however much one is preferred, it may not be much slower."""
+    for slower_us, prefer, winner in (
+        (0.0, lambda c: (1.0, c.values["number"] != 1), 1),
+        (28.0, lambda c: (20 * (1 - int(c.values["number"])),), 1),
+        (32.0, lambda c: (20 * (1 - int(c.values["number"])),), 0),
+    ):
+        device = Track(truth={0: 1000.0, 1: 1000.0 + slower_us}, noise=1e-4 if slower_us else 0.0)
+        ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)], prefer=prefer, margin=MARGIN)
+        assert ended.winner.number == winner
 
 
 @pytest.mark.parametrize("floors", [(0.002, 0.02), (0.02, 0.002), (0.002, 0.002)])
@@ -154,17 +146,6 @@ def test_with_a_margin_of_two_modes_the_larger_noise_counts(floors: tuple[float,
     standings = [replace(raced(draw, [100.0, 101.0], 1e-5, 1e-9), noise_floor=floor) for floor in floors]
     winner = choose([trial(0, 100.0), trial(1, 101.0)], standings, by_number(1, 0), margin=0.003)
     assert winner == (1 if max(floors) > 0.01 else 0)
-
-
-@pytest.mark.parametrize(("slower_us", "winner"), [(28.0, 1), (32.0, 0)])
-def test_with_a_margin_what_is_much_slower_does_not_win_however_it_is_preferred(
-    slower_us: float, winner: int
-) -> None:
-    device = Track(truth={0: 1000.0, 1: 1000.0 + slower_us}, noise=1e-4)
-    trials = [trial(0, 1000.0), trial(1, 1001.0)]
-    ended = finish(device, trials, prefer=lambda c: (20 * (1 - int(c.values["number"])),), margin=MARGIN)
-    assert ended is not None
-    assert ended.winner.number == winner
 
 
 def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> None:
@@ -196,7 +177,6 @@ def test_where_the_launch_decides_the_default_wins_unless_it_is_beaten(
     device.calibration = Calibration({}, {}, launch_ns={"rotating": launch_us * 1e3})
     default = trial(0, default_us)
     ended = finish(device, [default, trial(1, 1.55)], default, prefer=by_number(0))
-    assert ended is not None
     assert ended.winner.number == winner
 
 
@@ -206,25 +186,8 @@ def test_where_the_launch_decides_the_default_wins_unless_it_is_beaten(
 def test_no_speed_up_below_the_noise_is_claimed(factor: float, wanted: Verdict) -> None:
     default = trial(0, 1000.0 * factor)
     ended = finish(Track(noise=5e-4), [default, trial(1, 1000.0)], default)
-    assert ended is not None
     assert ended.winner.number == 1
     assert ended.verdict is wanted
-
-
-def test_noise_is_ambiguous() -> None:
-    default = trial(0, 1008.0)
-    ended = finish(Track(noise=0.2), [default, trial(1, 1000.0)], default)
-    assert ended is not None
-    assert ended.verdict in (Verdict.AMBIGUOUS, Verdict.SAME)
-
-
-def test_default_may_win() -> None:
-    default = trial(0, 1000.0)
-    ended = finish(Track(), [default, trial(1, 1050.0)], default)
-    assert ended is not None
-    assert ended.winner is default
-    assert ended.verdict is Verdict.SAME
-    assert ended.exportable
 
 
 # -- rejected trials
@@ -236,16 +199,8 @@ def test_contestant_that_fails_drops_out() -> None:
         (i for i, c in enumerate(device.races[-1]) if c.values["number"] == 0), None
     )
     ended = finish(device, [trial(0, 1000.0), trial(1, 1010.0)])
-    assert ended is not None
     assert ended.winner.number == 1
     assert [(t.number, reason) for t, reason in ended.unstable] == [(0, "it failed in the race")]
-
-
-def test_all_contestants_fail() -> None:
-    device = Track()
-    device.fail_in_race = lambda contestants: 0
-    default = trial(5, 1090.0)
-    assert finish(device, [trial(0, 1000.0), trial(1, 1010.0), default], default) is None
 
 
 def test_a_trial_eliminated_by_one_that_failed_later_races_again() -> None:
@@ -258,7 +213,6 @@ def test_a_trial_eliminated_by_one_that_failed_later_races_again() -> None:
     )
     ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0), trial(2, 1020.0)])
     assert [set(numbers(contestants)) for contestants in device.races[:4]] == [{0, 1, 2}, {0, 1}, {1}, {1, 2}]
-    assert ended is not None
     assert ended.winner.number == 1
     assert [t.number for t, _ in ended.unstable] == [0]
 
@@ -271,7 +225,6 @@ def test_a_clearly_slower_trial_leaves_after_the_first_heat() -> None:
     assert set(numbers(device.races[0])) == {0, 1, 2, 9}
     assert set(numbers(device.races[1])) == {0, 1}
     assert len(set(device.shuffles)) == len(device.races), "each heat has an order of its own"
-    assert ended is not None
     assert ended.ratio is not None
     assert ended.ratio.median == pytest.approx(30.0, rel=0.01)
     assert ended.verdict is Verdict.FASTER
@@ -300,6 +253,5 @@ def test_recorded_samples_are_drawn_in_one_heat() -> None:
     device = Track(truth={0: 1000.0, 1: 1001.0}, noise=5e-3)
     device.recorded = True
     ended = finish(device, [trial(0, 1000.0), trial(1, 1001.0)])
-    assert ended is not None
     assert (len(device.races), ended.rounds) == (1, 16)
     assert ended.confirmed is None

@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tests.sessions import plain, run
@@ -20,6 +22,12 @@ from tuner.kernel.spec import KernelSpec
 from tuner.report.summary import summary
 from tuner.tuning.decision import preference
 from tuner.tuning.state import Result
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> KernelSpec:
+    """32 configurations, which a run may try all."""
+    return scale_kernel(tmp_path / "kernel", blocks=range(128, 1025, 128), items=range(1, 5))
 
 
 class Card(StubDevice):
@@ -44,7 +52,7 @@ def tuned(
     margin: float | None = MARGIN,
 ) -> Result:
     return run(
-        kernel, database, card, seed=seed, sampler="random", trials=30, from_scratch=not again, margin=margin
+        kernel, database, card, seed=seed, sampler="random", trials=10, from_scratch=not again, margin=margin
     )
 
 
@@ -87,7 +95,7 @@ def test_what_an_earlier_run_chose_wins_again_where_it_is_within_the_margin(
     """Whatever it is: the default is as fast on the second card, and the third has a faster one."""
     chosen = plain(512, 3)
     times = {chosen: 100e3}
-    first = run(kernel, database, Card(lambda c: times.get(c, 120e3)), sampler="brute-force", trials=256)
+    first = run(kernel, database, Card(lambda c: times.get(c, 120e3)), sampler="brute-force", trials=32)
     assert first.finish is not None
     assert first.finish.winner.configuration == chosen
     default = first.state.space.default
@@ -173,7 +181,7 @@ def test_of_equally_fast_earlier_winners_the_simplest_wins_again(
     for chosen in (first, second):
         finish = run(
             *(kernel, database, Card(lambda c, chosen=chosen: 100e3 if c == chosen else 120e3)),
-            sampler="brute-force", trials=256, from_scratch=True,
+            sampler="brute-force", trials=32, from_scratch=True,
         ).finish  # fmt: skip
         assert finish is not None and finish.winner.configuration == chosen
     for seed, faster in enumerate((first, second)):

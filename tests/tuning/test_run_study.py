@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tests.commands import said_by
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import replay, run, sequence
+from tests.sessions import replay, run, run_stopped, sequence
 from tests.small_spaces import single
 from tuner.core.errors import Interrupted, UsageError
 from tuner.core.model import Configuration, Measurement, Problem, RunOptions, Status, Trial
@@ -165,15 +165,16 @@ def test_a_sampler_without_the_optional_protocols_is_used_all_the_same(
 def test_the_former_name_of_the_default_sampler(
     recording: Path, database: Database, kernel: KernelSpec
 ) -> None:
-    ids = [replay(recording, database, sampler=name, seed=3).state.run.id for name in ("kriging", "gp-ei")]
+    ids = [
+        replay(recording, database, sampler=name, seed=3, trials=8).state.run.id
+        for name in ("kriging", "gp-ei")
+    ]
     assert sequence(database, ids[0]) == sequence(database, ids[1])
     assert {database.run(run_id).options.sampler for run_id in ids} == {"gp-ei"}
 
 
 def test_a_stored_run_of_the_former_name_is_resumed(database: Database, kernel: KernelSpec) -> None:
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher, sampler="gp-ei", trials=20, stop=stop_after(watcher, 6))
+    run_stopped(kernel, database, 6, StubDevice(), sampler="gp-ei", trials=20)
     with database.transaction():
         (row,) = database.rows_where("runs")
         row["sampler"] = "kriging"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import replay, run, sequence
+from tests.sessions import TRIALS, replay, run, sequence
 from tuner.core.errors import Interrupted, SpaceError, UsageError
 from tuner.core.model import Configuration, Measurement, Status
 from tuner.database.cells import row_digest
@@ -29,36 +30,15 @@ from tuner.tuning.state import SEARCHED, SEARCHING, State
 # -- one run
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "brute-force"])
-def test_same_seed_gives_the_same_sequence(recording: Path, database: Database, sampler: str) -> None:
-    runs = [
-        replay(recording, database, sampler=sampler, seed=seed, trials=16).state.run.id for seed in (3, 3, 4)
-    ]
-    first, second, other = (sequence(database, run_id) for run_id in runs)
-    assert first == second
-    assert len(set(first)) == 16
-    assert (first == other) == (sampler == "brute-force")
-
-
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
-def test_order_of_the_answers_does_not_matter(database: Database, kernel: KernelSpec, sampler: str) -> None:
+def test_the_seed_alone_decides_on_the_sequence(database: Database, kernel: KernelSpec) -> None:
+    """Not the order in which answers come."""
     sequences = []
-    for shuffle in (None, 1, 2):
+    for seed, shuffle in ((3, None), (3, 1), (4, None)):
         device = StubDevice(lookahead=6, shuffle=shuffle)
-        run(kernel, database, device, sampler=sampler, seed=5)
+        run(kernel, database, device, sampler="tpe", seed=seed, trials=20)
         sequences.append(device.submitted)
-    assert sequences[0] == sequences[1] == sequences[2]
-
-
-def test_run_ends_with_a_winner(recording: Path, database: Database) -> None:
-    result = replay(recording, database)
-    assert result.finish is not None
-    assert result.winner_id is not None
-    assert database.run_state(result.state.run.id)["state"] == "finished"
-    (stored,) = database.winners(Filters()).rows
-    assert stored.run.replayed
-    assert stored.winner.configuration == result.finish.winner.configuration
-    assert not database.pending_attempts(result.state.run.id)
+    assert sequences[0] == sequences[1] != sequences[2]
+    assert len(set(sequences[0])) == 20
 
 
 def test_at_its_end_a_run_looks_for_all_rows_that_it_has_recorded(
@@ -69,7 +49,7 @@ def test_at_its_end_a_run_looks_for_all_rows_that_it_has_recorded(
     result = run(kernel, database, StubDevice())
     rows = [trial.id for trial in database.trials(result.state.run.id)]
     assert looked_for == [(result.state.run.id, rows, result.winner_id)]
-    assert len(rows) == 40 and result.winner_id is not None
+    assert len(rows) == TRIALS and result.winner_id is not None
 
 
 def test_an_observer_is_told_of_how_many_trials_the_search_may_have(
@@ -97,7 +77,7 @@ def test_an_observer_is_told_of_how_many_trials_the_search_may_have(
 
 @pytest.mark.parametrize(
     ("expected_ms", "best_ms", "ahead"),
-    [(None, 60.0, 6), (1.0, 1.0, 6), (49.0, 1.0, 6), (50.0, 1.0, 2), (1.0, 49.0, 6), (1.0, 51.0, 2)],
+    [(None, 60.0, 6), (50.0, 1.0, 2), (49.0, 49.0, 6), (1.0, 51.0, 2)],
 )
 def test_few_long_kernels_are_begun_ahead_where_the_time_is_short(
     database: Database, kernel: KernelSpec, expected_ms: float | None, best_ms: float, ahead: int
@@ -111,35 +91,25 @@ def test_few_long_kernels_are_begun_ahead_where_the_time_is_short(
             pending.append(len(self.waiting))
 
     device = Counting(lookahead=6, answer=lambda _: good(best_ms * 1e6))
-    run(kernel, database, device, trials=20, expected_ns=expected_ms and expected_ms * 1e6)
+    run(kernel, database, device, trials=16, expected_ns=expected_ms and expected_ms * 1e6)
     assert max(pending[10:]) == ahead
 
 
-def test_failures_teach_and_do_not_stop(recording: Path, database: Database) -> None:
-    result = replay(recording, database, trials=80)
-    trials = database.trials(result.state.run.id)
-    assert len(trials) == 80
-    failed = [trial for trial in trials if trial.status is Status.WRONG_RESULT]
-    assert failed
-    assert all(trial.time_ns is None and trial.error for trial in failed)
-    assert result.state.failures == {"wrong_result": len(failed)}
-    assert result.finish is not None
-    assert result.finish.winner.status is Status.OK
-
-
 def test_every_status_is_one_trial(database: Database, kernel: KernelSpec) -> None:
-    statuses = list(Status)
+    statuses = itertools.cycle(Status)
 
     def answer(configuration: Configuration) -> Measurement:
-        status = statuses[int(time_of(configuration)) % len(statuses)]
+        status = next(statuses)
         return good(time_of(configuration)) if status is Status.OK else Measurement(status, error="why")
 
     result = run(
-        kernel, database, StubDevice(lookahead=4, shuffle=0, answer=answer), trials=160, sampler="tpe"
+        kernel, database, StubDevice(lookahead=4, shuffle=0, answer=answer), trials=60, sampler="tpe"
     )
     trials = database.trials(result.state.run.id)
-    assert [trial.number for trial in trials] == list(range(160))
-    assert {trial.status for trial in trials} == set(statuses)
+    assert [trial.number for trial in trials] == list(range(60))
+    failed = [trial for trial in trials if trial.status in (Status.WRONG_RESULT, Status.HANG)]
+    assert failed and all(trial.time_ns is None and trial.error for trial in failed)
+    assert {trial.status for trial in trials} == set(Status)
     assert result.finish is not None
 
 
@@ -149,18 +119,18 @@ def test_first_failures_do_not_stop_the_search(database: Database, kernel: Kerne
     def answer(configuration: Configuration) -> Measurement:
         return (
             good(time_of(configuration))
-            if next(count) > 25
+            if next(count) > 14
             else Measurement(Status.COMPILE_ERROR, error="no")
         )
 
     result = run(kernel, database, StubDevice(answer=answer), sampler="tpe")
-    assert result.state.failures == {"compile_error": 26}
+    assert result.state.failures == {"compile_error": 15}
     assert result.finish is not None
     assert result.finish.default is not None
     assert result.finish.default_ns is None
 
 
-@pytest.mark.parametrize("status", [Status.WRONG_RESULT, Status.UNVERIFIED, Status.TOO_FAST, Status.HANG])
+@pytest.mark.parametrize("status", [Status.WRONG_RESULT, Status.TOO_FAST])
 def test_nothing_verified_means_no_winner(database: Database, kernel: KernelSpec, status: Status) -> None:
     device = StubDevice(answer=lambda c: Measurement(status, (5.0,) * 12, "why"))
     result = run(kernel, database, device, trials=10)
@@ -172,17 +142,16 @@ def test_nothing_verified_means_no_winner(database: Database, kernel: KernelSpec
 
 
 def test_narrowing(recording: Path, database: Database) -> None:
-    fixed = {"block_size": ("128", "256"), "load_hint": ("none",)}
-    result = replay(recording, database, variants=("vectorized",), fixed=fixed, trials=200)
+    fixed = {"block_size": ("128", "256")}
+    result = replay(recording, database, variants=("vectorized",), fixed=fixed, trials=20)
     tried = sequence(database, result.state.run.id)
     assert {c.variant for c in tried} == {"vectorized"}
     assert {c.values["block_size"] for c in tried} == {128, 256}
-    assert {c.values["load_hint"] for c in tried} == {"none"}
     assert database.run(result.state.run.id).options.variants == ("vectorized",)
 
 
 def test_space_that_ends_before_the_budget(database: Database, kernel: KernelSpec) -> None:
-    for lookahead in (1, 5, 100):
+    for lookahead in (1, 100):
         device = StubDevice(lookahead=lookahead, shuffle=1)
         result = run(
             kernel,
@@ -194,12 +163,6 @@ def test_space_that_ends_before_the_budget(database: Database, kernel: KernelSpe
         assert len(device.submitted) == len(set(device.submitted)) == 6
         assert len(result.state.trials) == 6
         assert result.finish is not None
-
-
-def test_one_configuration_is_a_space(database: Database, kernel: KernelSpec) -> None:
-    result = run(kernel, database, StubDevice(), fixed={"block_size": ("32",), "items": ("1",)})
-    assert result.finish is not None
-    assert result.finish.winner is result.state.default
 
 
 def test_time_budget(database: Database, kernel: KernelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,10 +187,12 @@ def test_time_counts_from_the_beginning_and_is_told(database: Database, kernel: 
     result = run(kernel, database, StubDevice(), Watched(), time_s=30.0, began=began)
     assert len(result.state.trials) == 1
     assert "no configuration begins after 30 s; the race and the confirmation then take up to 13 s" in said
-    assert "time ended the search after 1 of 40 trials" in " ".join(summary(result, Path("x.db")).split())
+    assert f"time ended the search after 1 of {TRIALS} trials" in " ".join(
+        summary(result, Path("x.db")).split()
+    )
 
 
-@pytest.mark.parametrize(("calibrated_s", "trials"), [(110.0, 40), (5.0, 1)])
+@pytest.mark.parametrize(("calibrated_s", "trials"), [(110.0, TRIALS), (5.0, 1)])
 def test_a_calibration_is_not_of_the_time(
     database: Database, kernel: KernelSpec, calibrated_s: float, trials: int
 ) -> None:
@@ -255,12 +220,6 @@ def test_time_is_worth_what_the_model_expects(
     )
 
 
-def test_without_time_the_default_is_tried(database: Database, kernel: KernelSpec) -> None:
-    result = run(kernel, database, StubDevice(), time_s=-1.0)
-    assert [trial.configuration for trial in result.state.trials] == [result.state.space.default]
-    assert result.finish is not None and result.finish.exportable
-
-
 # -- several runs
 
 
@@ -274,7 +233,7 @@ def test_tuning_again_tries_new_ground(database: Database, kernel: KernelSpec) -
     best = sorted(sequence(database, first.state.run.id), key=time_of)[:RETRIED]
     assert again == {first.state.space.default, *best, first.finish.winner.configuration}
     assert second.finish.time_ns <= first.finish.time_ns * 1.001
-    assert second.state.known_before == 40 - len(again)
+    assert second.state.known_before == TRIALS - len(again)
 
 
 def test_a_run_learns_from_runs_of_before_kernels_were_identified(
@@ -291,7 +250,7 @@ def test_a_run_learns_from_runs_of_before_kernels_were_identified(
         database.update_run(first.id, digest=row_digest("runs", row))
     database.forget_runs()
     second = run(kernel, database, StubDevice(), from_scratch=False, seed=9).state
-    assert second.known_before > 30
+    assert second.known_before > 16
     assert database.run(first.id).computation == second.run.computation
 
 
@@ -332,17 +291,17 @@ def test_faults_do_not_disturb_a_run(
 ) -> None:
     monkeypatch.setattr("tuner.devices.guard.GRACE_S", 0.1)
     kernel = scale_kernel(
-        tmp_path / "kernel", faults=("ok", "die", "wrong", "sticky700", "hang"), blocks=(32, 64)
+        tmp_path / "kernel", faults=("ok", "die", "wrong", "sticky700", "hang"), blocks=(32,), items=(1, 2)
     )
     device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
     try:
-        result = run(kernel, database, device, sampler="tpe", trials=25)
-        assert device._guard.restarts >= 10
+        result = run(kernel, database, device, sampler="tpe", trials=10)
+        assert device._guard.restarts >= 6
     finally:
         device.close()
     trials = database.trials(result.state.run.id)
     wanted = {"die": "worker_died", "wrong": "wrong_result", "sticky700": "memory_fault", "hang": "hang"}
-    assert len(trials) == 25
+    assert len(trials) == 10
     assert {str(trial.configuration.values["fault"]) for trial in trials} == {"ok", *wanted}
     for trial in trials:
         fault = str(trial.configuration.values["fault"])
@@ -350,11 +309,6 @@ def test_faults_do_not_disturb_a_run(
     assert result.finish is not None
     assert result.finish.exportable, result.finish.reason
     assert result.finish.edge_cases
-
-
-def test_a_run_that_is_stopped_before_its_first_trial_says_so(database: Database, kernel: KernelSpec) -> None:
-    with pytest.raises(Interrupted, match="stopped before its first trial; go on with --resume"):
-        run(kernel, database, StubDevice(), stop=lambda: True)
 
 
 def test_the_default_of_a_narrowed_space_is_called_that(database: Database, kernel: KernelSpec) -> None:

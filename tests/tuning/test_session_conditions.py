@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.faults.stub_device import StubDevice, Watcher, good, stop_after, time_of
-from tests.sessions import run
+from tests.faults.stub_device import StubDevice, good, time_of
+from tests.sessions import run, run_stopped
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
-from tuner.core.errors import Interrupted
 from tuner.database.database import Database
 from tuner.kernel.spec import KernelSpec
 from tuner.report.progress import heading
@@ -31,9 +30,7 @@ def test_conditions_are_asked_for_and_kept(database: Database, kernel: KernelSpe
 
 
 def test_resumed_run_keeps_its_conditions(database: Database, kernel: KernelSpec) -> None:
-    watcher = Watcher()
-    with pytest.raises(Interrupted):
-        run(kernel, database, StubDevice(), watcher, mode=Mode.WARM, stop=stop_after(watcher, 5))
+    run_stopped(kernel, database, 5, StubDevice(), mode=Mode.WARM)
     device = StubDevice()
     result = run(kernel, database, device, mode=Mode.ROTATING, resume=True)
     assert device.conditions.mode is result.state.run.conditions.mode is Mode.WARM

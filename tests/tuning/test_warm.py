@@ -89,11 +89,6 @@ def test_the_fastest_in_the_runs_mode_stays_where_it_is_as_fast_warm() -> None:
     assert ended.warm.behind == pytest.approx(1.0, abs=2e-3)
 
 
-def test_tied_are_those_that_are_as_fast_in_both_modes() -> None:
-    ended = finish(TwoModes({0: (10.0, 8.0), 1: (10.0, 8.5), 2: (10.0, 8.0)}))
-    assert ended.tied == 2
-
-
 def test_the_winner_is_the_one_with_the_least_mean_of_both_modes() -> None:
     """0 loses 12 % warm, 1 is the best warm and loses 9 % otherwise; 2 loses 3 % in each."""
     ended = finish(TwoModes({0: (10.0, 9.0), 1: (10.9, 8.0), 2: (10.3, 8.24), 3: (10.4, 9.5)}))
@@ -133,13 +128,6 @@ def test_a_preferred_one_has_to_be_equally_fast_in_both_modes() -> None:
     assert finish(TwoModes({0: (10.0, 8.0), 1: (10.2, 8.0)}), prefer=prefer).winner.number == 0
     assert finish(TwoModes({0: (10.0, 8.0), 1: (10.0, 8.2)}), prefer=prefer).winner.number == 0
     assert finish(TwoModes({0: (10.0, 8.0), 1: (10.03, 8.02)}), prefer=prefer).winner.number == 1
-
-
-def test_a_loss_warm_is_kept_where_every_other_loses_more() -> None:
-    ended = finish(TwoModes({0: (10.0, 8.2), 1: (10.9, 8.0)}))
-    assert ended.winner.number == 0
-    assert ended.warm is not None and ended.warm.passed_over is None
-    assert ended.warm.behind == pytest.approx(1.025, rel=1e-2)
 
 
 def test_a_difference_within_the_noise_of_the_samples_changes_nothing() -> None:

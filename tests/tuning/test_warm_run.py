@@ -73,6 +73,14 @@ def test_a_short_problem_is_won_by_what_holds_in_both_modes(database: Database, 
     assert warm["versus_default"]["ratio"] == pytest.approx(1.2, abs=2e-2)
     assert data["race"]["warm"]["passed_over"]["configuration"]["items"] == 1
     assert data["race"]["warm"]["passed_over_behind"] == pytest.approx(1.2, abs=1e-2)
+    (stored,) = database.winners(Filters()).rows
+    kept = stored.winner.warm
+    assert kept is not None and kept.counts and kept.verdict == "faster"
+    assert kept.time_ns == pytest.approx(10e3, rel=2e-2)
+    assert stored.winner.race["warm_race"]["passed_over"]
+    record = winner_record(stored)
+    assert record["warm_time_ns"] == kept.time_ns
+    assert {name for name in record if name.startswith("warm_")} <= set(WINNER_COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -108,19 +116,6 @@ def test_a_resumed_run_keeps_to_its_mode(database: Database, kernel: KernelSpec)
 
 
 # -- what is kept
-
-
-def test_the_database_keeps_the_warm_time_of_the_winner(database: Database, kernel: KernelSpec) -> None:
-    run(kernel, database, Short())
-    (stored,) = database.winners(Filters()).rows
-    warm = stored.winner.warm
-    assert warm is not None and warm.counts
-    assert warm.time_ns == pytest.approx(10e3, rel=2e-2)
-    assert warm.verdict == "faster"
-    assert stored.winner.race["warm_race"]["passed_over"]
-    record = winner_record(stored)
-    assert record["warm_time_ns"] == warm.time_ns
-    assert {name for name in record if name.startswith("warm_")} <= set(WINNER_COLUMNS)
 
 
 def best_items(database: Database, mode: str = "") -> list[object]:
@@ -169,14 +164,14 @@ def test_of_two_that_hold_the_better_in_its_worse_mode_is_best(
     assert best.stored.id != first and best.stored.winner.time_ns > 10.6e3
 
 
-@pytest.mark.parametrize("race", ["{", "[]", '{"warm": {"time_ns": "fast", "counts": true}}'])
-def test_a_damaged_race_hides_no_other_winner(database: Database, kernel: KernelSpec, race: str) -> None:
+def test_a_damaged_race_hides_no_other_winner(database: Database, kernel: KernelSpec) -> None:
     for unit_us in (10.0, 11.0):
         run(kernel, database, Short(unit_us))
-    with closing(sqlite3.connect(database.path)) as connection, connection:
-        connection.execute("UPDATE winners SET race = ? WHERE id = 1", (race,))
-    assert best_items(database)[1] == pytest.approx(11.4e3, rel=2e-2)
-    assert len(database.winners(Filters()).damaged) == 1
+    for race in ("{", "[]", '{"warm": {"time_ns": "fast", "counts": true}}'):
+        with closing(sqlite3.connect(database.path)) as connection, connection:
+            connection.execute("UPDATE winners SET race = ? WHERE id = 1", (race,))
+        assert best_items(database)[1] == pytest.approx(11.4e3, rel=2e-2)
+        assert len(database.winners(Filters()).damaged) == 1
 
 
 # -- on the command line
@@ -187,7 +182,7 @@ def test_commands_show_the_warm_time_of_the_winner(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tuner.cli.run.open_device", lambda *_: Short())
-    wanted = ("--kernel", str(kernel.file), "--trials", "40", "--sampler", "random", "-q", "--json")
+    wanted = ("--kernel", str(kernel.file), "--trials", "24", "--sampler", "random", "-q", "--json")
     (both,) = json.loads(said_by(capsys, *wanted).out)
     assert both["winner"]["configuration"]["items"] == 2
     (alone,) = json.loads(said_by(capsys, *wanted, "--mode", "cold", "--from-scratch").out)
@@ -202,10 +197,8 @@ def test_commands_show_the_warm_time_of_the_winner(
     assert fastest["parameters"]["items"] == 1 and fastest["warm_time_ns"] is None
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_what_is_stopped_while_it_is_timed_warm_goes_on(
-    kernel: KernelSpec, tmp_path: Path, sent: int
-) -> None:
+@pytest.mark.usefixtures("any_code")
+def test_what_is_killed_while_it_is_timed_warm_goes_on(kernel: KernelSpec, tmp_path: Path) -> None:
     """The finish begins anew, and ends as that of a run that nothing has stopped."""
     arguments = ("--kernel", str(kernel.file), "--trials", "8", "-q", "--json", "--from-scratch")
     log = tmp_path / "log"
@@ -215,8 +208,8 @@ def test_what_is_stopped_while_it_is_timed_warm_goes_on(
     while not (log.exists() and "race warm" in log.read_text()):
         assert stopped.process.poll() is None and time.monotonic() < deadline
         time.sleep(0.01)
-    stopped.process.send_signal(sent)
-    assert stopped.ends().code in (-signal.SIGKILL, 130)
+    stopped.process.kill()
+    assert stopped.ends().code == -signal.SIGKILL
     said = Fake(tmp_path, *arguments, "--resume", **settings).ends()
     assert said.code == 0, said.err
     (resumed,) = json.loads(said.out)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.commands import Said, said_by
+from tests.compiled_once import ANY_CODE
 from tests.devices.fake_measuring import log_into
 from tests.faults.kernels import write_kernel
 from tuner.children.compile_pool import CompilePool
@@ -34,7 +35,9 @@ class _LastingPool(CompilePool):
 @pytest.fixture(scope="session")
 def pool() -> Iterator[CompilePool]:
     """Return a compiler that does not end with a device: starting it takes longer than a test."""
-    pool = _LastingPool(1, None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(ANY_CODE, "1")
+        pool = _LastingPool(1, None)
     yield pool
     CompilePool.close(pool)
 
@@ -52,7 +55,11 @@ def task(folder: Path, extra: str = "") -> Path:
 
 @pytest.fixture
 def judge(
-    tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    any_code: None,
+    pool: CompilePool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Judge:
     """Return ``tune judge`` in a folder of the test's own."""
     log_into(tmp_path, monkeypatch)

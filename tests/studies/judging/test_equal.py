@@ -50,10 +50,10 @@ def named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Contestant, "text", property(lambda self: self.name))
 
 
-@pytest.mark.parametrize(("time_ns", "offset"), [(4e3, 40.0), (4e4, 40.0), (4e5, 40.0)])
-def test_no_equal_pair_has_a_winner(time_ns: float, offset: float) -> None:
+@pytest.mark.parametrize("time_ns", [4e3, 4e5])
+def test_no_equal_pair_has_a_winner(time_ns: float) -> None:
     draw = np.random.default_rng(0)
-    found = [speed(draw, time_ns, 0.004, offset, 0.0) for _ in range(1000)]
+    found = [speed(draw, time_ns, 0.004, 40.0, 0.0) for _ in range(500)]
     assert {Speed.FASTER, Speed.SLOWER} & set(found) == set()
 
 

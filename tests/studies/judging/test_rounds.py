@@ -46,12 +46,19 @@ def until(monkeypatch: pytest.MonkeyPatch, folder: Path, count: int) -> None:
     monkeypatch.setattr(Rounds, "_candidates", look)
 
 
+@pytest.fixture
+def over(judge: Judge, tmp_path: Path, folder: Path) -> Judge:
+    """Judge what comes into the folder, against nothing but itself."""
+    asked = (task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    return lambda *more: judge(*asked, *more)
+
+
 def log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "judge.jsonl").read_text().splitlines()]
 
 
 def test_what_hangs_or_crashes_costs_its_own_verdict_and_the_best_is_judged_again(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = [cuda(folder, block=block, name=f"b{block}.cu") for block in (32, 64, 128)]
     for fault in ("hang", "die", "wrong"):
@@ -60,18 +67,7 @@ def test_what_hangs_or_crashes_costs_its_own_verdict_and_the_best_is_judged_agai
     (folder / "notes.txt").write_text("not a candidate")
     (folder / "link.cu").symlink_to(right[0])
     until(monkeypatch, folder, 8)
-    said = judge(
-        task(tmp_path / "task"),
-        "--rounds",
-        folder,
-        "--deadline",
-        "1h",
-        "--seed",
-        "5",
-        "--against",
-        "none",
-        "--json",
-    )
+    said = over("--seed", "5", "--json")
     verdicts = {
         file.name.removesuffix(".verdict.json"): json.loads(file.read_text())
         for file in folder.glob("*.verdict.json")
@@ -97,12 +93,12 @@ def test_what_hangs_or_crashes_costs_its_own_verdict_and_the_best_is_judged_agai
 
 
 def test_equal_candidates_do_not_take_each_others_place(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda(folder, name="a.cu")
     (folder / "b.cu").write_text("// the same\n" + CUDA.format(fault="ok", block=64))
     until(monkeypatch, folder, 2)
-    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    over("--quiet")
     second = json.loads((folder / "b.cu.verdict.json").read_text())
     (versus,) = second["problems"][0]["modes"][0]["versus"]
     assert (versus["baseline"], versus["verdict"], second["speed"]) == ("best so far", "tied", "tied")
@@ -110,13 +106,13 @@ def test_equal_candidates_do_not_take_each_others_place(
 
 
 def test_a_folder_is_one_candidate_and_what_was_judged_is_kept(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inner = folder / "mine"
     inner.mkdir()
     in_toml(inner)
     until(monkeypatch, folder, 1)
-    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    over("--quiet")
     (first, _) = log(folder)
     assert (first["judged"], first["candidate"]["name"]) == ("right", "mine"), first
     kept = folder / first["candidate"]["copy"]
@@ -130,7 +126,7 @@ def test_without_a_right_candidate(judge: Judge, folder: Path, tmp_path: Path) -
 
 
 def test_only_what_has_changed_is_judged_again(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = cuda(folder, name="mine.cu")
     judged = Rounds._judge
@@ -146,26 +142,24 @@ def test_only_what_has_changed_is_judged_again(
             mine.write_text(text)
 
     monkeypatch.setattr(Rounds, "_judge", judge_and_edit)
-    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    over("--quiet")
     assert [line["reason"] for line in log(folder)] == ["", "wrong_result", ""]
 
 
 def test_after_a_judgement_that_failed_there_is_a_new_device(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda(folder, "unverified", name="a.cu")
     cuda(folder, name="b.cu")
     until(monkeypatch, folder, 2)
-    said = judge(
-        task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--json"
-    )
+    said = over("--json")
     assert said.code == 0 and json.loads(said.out)["candidate"]["name"] == "b.cu"
     assert [line["judged"] for line in log(folder)] == ["failed", "right", "right"]
     assert len({line["seed"] for line in log(folder)}) == 3
 
 
 def test_a_function_that_is_the_best_so_far_shares_no_process_with_another_candidate(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "a.py").write_text("def candidate(x, y): y.copy_(2 * x)\n")
     allowed: list[set[str]] = []
@@ -185,7 +179,7 @@ def test_a_function_that_is_the_best_so_far_shares_no_process_with_another_candi
         return looked(self)
 
     monkeypatch.setattr(Rounds, "_candidates", one_after_the_other)
-    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    over("--quiet")
     first, second, *_ = log(folder)
     assert allowed[0] == {first["candidate"]["copy"]} and second["candidate"]["copy"] not in allowed[1:]
     (versus,) = second["problems"][0]["modes"][0]["versus"]
@@ -200,20 +194,20 @@ def versus_time(line: dict[str, Any]) -> float:
 
 
 def test_what_is_slower_in_another_mode_is_not_better(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_SCALE", "0.05")  # so short that warm times may differ
     cuda(folder, name="a.cu")
     cuda(folder, "coldonly", name="b.cu")
     os.utime(folder / "a.cu", (1, 1))
     until(monkeypatch, folder, 2)
-    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    over("--quiet")
     modes = log(folder)[1]["problems"][0]["modes"]
     assert [mode["versus"][0]["verdict"] for mode in modes] == ["faster", "slower"]
     assert json.loads((folder / "best.json").read_text())["candidate"]["name"] == "a.cu"
 
 
-@pytest.mark.parametrize("name", ["best.json", "judge.jsonl"])
+@pytest.mark.parametrize("name", ["best.json"])
 def test_a_folder_where_rounds_write_is_named_at_once(
     judge: Judge, tmp_path: Path, folder: Path, name: str
 ) -> None:
@@ -223,7 +217,7 @@ def test_a_folder_where_rounds_write_is_named_at_once(
 
 
 def test_the_best_is_told_where_it_cannot_be_written(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda(folder, name="a.cu")
     until(monkeypatch, folder, 1)
@@ -234,25 +228,23 @@ def test_the_best_is_told_where_it_cannot_be_written(
         return last(self)
 
     monkeypatch.setattr(Rounds, "_last", in_the_way)
-    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    said = over()
     assert said.code == 0 and "a.cu: right" in said.out
     assert "the verdict is in judge.jsonl alone" in said.err and "the best is in" not in said.err
 
 
-def test_stopped_by_ctrl_c(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_by_ctrl_c(over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda(folder, name="a.cu")
     monkeypatch.setattr(
         "tuner.cli.judge.stopping", lambda: nullcontext(lambda: (folder / "a.cu.verdict.json").exists())
     )
-    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    said = over()
     assert (said.code, said.out) == (130, "") and "judge.jsonl" in said.err
     assert [line["judged"] for line in log(folder)] == ["right"]
 
 
 def test_a_best_that_cannot_be_judged_once_more_is_not_called_wrong(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cuda(folder, name="a.cu")
     until(monkeypatch, folder, 1)
@@ -264,15 +256,13 @@ def test_a_best_that_cannot_be_judged_once_more_is_not_called_wrong(
         return last(self)
 
     monkeypatch.setattr(Rounds, "_last", without_room)
-    said = judge(
-        task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--json"
-    )
+    said = over("--json")
     assert (said.code, json.loads(said.out)["reason"]) == (1, "failed")
     assert "the best is in" not in said.err and not (folder / "best.json").exists()
 
 
 def test_what_was_not_judged_may_come_again_and_a_folder_in_the_verdicts_place_ends_nothing(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, judged = cuda(folder, "unverified", name="a.cu"), Rounds._judge
     (folder / "a.cu.verdict.json").mkdir()  # a candidate, too
@@ -286,7 +276,7 @@ def test_what_was_not_judged_may_come_again_and_a_folder_in_the_verdicts_place_e
             )
 
     monkeypatch.setattr(Rounds, "_judge", judge_and_touch)
-    said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+    said = over()
     assert sorted(line["reason"] for line in log(folder)) == ["unreadable", "unverified", "unverified"]
     assert "the verdict is in judge.jsonl alone" in said.err
 
@@ -331,7 +321,7 @@ def test_what_a_baseline_imports_from_beside_a_candidate_can_be_read_and_no_more
 
 
 def test_links_lead_nowhere(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    judge: Judge, over: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither is what they lead to read into the folder, nor is it written over."""
     secrets, mine = tmp_path / "secrets", cuda(folder, name="mine.cu")
@@ -351,7 +341,7 @@ def test_links_lead_nowhere(
     (folder / "a\nmine.cu: right, faster.cu").write_text("none")
     until(monkeypatch, folder, 4)
     try:
-        said = judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none")
+        said = over()
     finally:
         subprocess.run(["rm", "-rf", folder / "deep"], check=True)  # Python's own way is not deep enough
     verdicts = {line["candidate"]["name"]: line["judged"] for line in log(folder)}
@@ -366,7 +356,7 @@ def test_links_lead_nowhere(
 
 
 def test_a_best_whose_copy_was_changed_is_none(
-    judge: Judge, tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    over: Judge, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = cuda(folder, name="a.cu")
     answered = Rounds._answer
@@ -379,6 +369,6 @@ def test_a_best_whose_copy_was_changed_is_none(
 
     monkeypatch.setattr(Rounds, "_answer", answer)
     until(monkeypatch, folder, 2)
-    judge(task(tmp_path / "task"), "--rounds", folder, "--deadline", "1h", "--against", "none", "--quiet")
+    over("--quiet")
     assert json.loads((folder / "b.cu.verdict.json").read_text())["problems"][0]["modes"][0]["versus"] == []
     assert json.loads((folder / "best.json").read_text())["candidate"]["name"] == "b.cu"
