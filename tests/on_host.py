@@ -6,16 +6,21 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.emulator.host import HostArray, HostKernel, KernelFault, Schedule, launch_arguments
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan, tensors_of
+from tuner.kernel.reference import numpy_of
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.entries import Manifest
 from tuner.runtime.interpret import interpret
 from tuner.runtime.launch_limits import DEVICE_LIMITS
-from tuner.runtime.launches import Argument, Plan
+from tuner.runtime.launches import Argument, Buffer, Plan
 from tuner.runtime.structs import struct_argument
 from tuner.winners.records import BundledConfiguration, CompiledLaunch, computation_of, configuration_of
 
@@ -111,3 +116,51 @@ class HostConfiguration:
         for buffer in plan.scratch:
             if buffer.zeroed_once and memory[buffer.name].elements.any():
                 raise KernelFault(f"{buffer.name} is not left as zeros, as the next launch needs it")
+
+
+def numbers_of(buffer: Buffer, of: Problem, rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Return what a tensor means: small integers, of which bfloat16 has every sum, or what its function gives."""
+    meant = buffer.shape[::-1] if buffer.transposed else buffer.shape
+    if buffer.function:
+        cuts = np.sort(rng.integers(0, of.sizes["m"] + 1, buffer.count - 1))
+        return np.concatenate([cuts, [of.sizes["m"]]]).astype(np.int32)
+    low, high = (-1, 2) if buffer.name in "ab" else (1, 3) if buffer.between else (-2, 3)
+    return rng.integers(low, high, meant).astype(np.float32)
+
+
+def product_of(
+    kernel: KernelSpec,
+    of: Problem,
+    gpu: Gpu,
+    configuration: Configuration,
+    folder: Path,
+    pitches: Mapping[str, int] | None = None,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return C of small integers as a configuration computes it in an order drawn from a seed, and as it is.
+
+    Args:
+        pitches: as for :class:`HostConfiguration`; what lies beside the slices must stay as it was.
+    """
+    assert not (reason := invalid_reason(kernel, of, gpu, configuration)), reason
+    host = HostConfiguration(kernel, of, gpu, configuration, folder, pitches=pitches)
+    pitches, rng, memory = pitches or {}, np.random.default_rng(0), host.scratch(of.sizes)
+    named: dict[str, Any] = {**of.sizes, "alpha": 0.5, "beta": 2.0}
+    for buffer in tensors_of(kernel, of, gpu):
+        if buffer.role == "input":
+            named[buffer.name] = array = numbers_of(buffer, of, rng)
+            beside = pitches.get(buffer.name, array.shape[-1]) - array.shape[-1]
+            held = (
+                np.pad(array, [*[(0, 0)] * (array.ndim - 1), (0, beside)], constant_values=np.nan)
+                if beside
+                else array
+            )
+            memory[buffer.name] = HostArray(held.size, buffer.dtype, 16, buffer.name)
+            memory[buffer.name].fill((held.T if buffer.transposed else held).ravel())
+    expected = numpy_of(kernel, of)["c"].evaluate(named)[0]
+    n = expected.shape[-1]
+    rows, apart = expected.size // n, pitches.get("c", n)
+    c = memory["c"] = HostArray((rows - 1) * apart + n, of.dtypes["output"], 16, "c")
+    host.run(of.sizes, memory, Schedule(1, shuffled=True))
+    whole = np.pad(c.numbers, (0, apart - n), constant_values=np.nan).reshape(rows, apart)
+    assert np.isnan(whole[:, n:]).all()
+    return whole[:, :n].reshape(expected.shape), expected

@@ -32,9 +32,7 @@ DEVICE = dataclasses.replace(gpu(90), sm_count=2)
 NEAR = {"float32": 1e-5, "bfloat16": 0.01}
 MUTATIONS = [
     ("    }\n    __syncthreads();\n}", "    }\n}", "bulk ring"),
-    ("wait_barrier(arrived, 0);", "", "bulk"),
     ("wait_barrier(arrived + stage, parity)", "wait_barrier(arrived + stage, 0)", "bulk ring"),
-    ("wait_bulk_reads<0>();", "", "bulk store"),
     ("wait_copies<STAGES - 1>", "wait_copies<STAGES>", "staged"),
 ]  # fmt: skip
 """Faults of copies that are waited for: text, what stands there instead, and what must fail then."""

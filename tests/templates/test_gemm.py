@@ -95,7 +95,7 @@ def test_samples_are_code(name: str) -> None:
         assert not front_end(source, device.arch), (parameters, device.arch)
 
 
-@pytest.mark.parametrize(("turn", "layout"), [(0, "nt"), (1, "tn"), (2, "nn")])
+@pytest.mark.parametrize(("turn", "layout"), [(0, "nt"), (1, "tn")])
 def test_reference_compiles(layout: str, turn: int) -> None:
     launch = GEMM.reference.cuda
     assert launch is not None
@@ -104,7 +104,7 @@ def test_reference_compiles(layout: str, turn: int) -> None:
     assert compile_source(source, entry, device.arch).resources.spill_bytes == 0
 
 
-@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 1), ("bfloat16", 8), ("float32", 2)])
+@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 8), ("float32", 2)])
 def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> None:
     variant, of, device = GEMM.variants["register_tiled"], problem(dtype), ARCHITECTURES[80]
     small = {"block_m": 32, "block_n": 32, "thread_m": 4, "thread_n": 4}

@@ -61,61 +61,40 @@ def settled(cc: int) -> list[tuple[Problem, list[Settled]]]:
 
 def test_everything_is_the_space() -> None:
     """The short cut of these tests gives what a search would be given."""
-    for shape, dtype, cc in [((4104, 4104, 4104), "bfloat16", 90), ((16, 8192, 8192), "float16", 89)]:
-        p, gpu = problem(shape, dtype), ARCHITECTURES[cc]
-        space = SearchSpace.from_kernel(GEMM, p, gpu)
-        assert settle(GEMM, p, gpu, everything(p, gpu)) == settle(GEMM, p, gpu, space.contains)
+    p, gpu = problem((16, 8192, 8192), "float16"), ARCHITECTURES[90]
+    space = SearchSpace.from_kernel(GEMM, p, gpu)
+    assert settle(GEMM, p, gpu, everything(p, gpu)) == settle(GEMM, p, gpu, space.contains)
 
 
 @pytest.mark.parametrize("cc", ARCHITECTURES)
-def test_what_holds_is_valid(cc: int) -> None:
+def test_what_holds_is_valid_and_every_problem_has_some(cc: int) -> None:
     """A rule outside of the space would be wrong silently."""
     assert any(reason.startswith(WASTE) for reason, _ in GEMM.variants["wgmma"].pruning_rules)
+    beginnings = ("holds when", "the same as one before it", "beyond the first", f"does not meet '{WASTE}")
     for p, entries in settled(cc):
         for one in entries:
             if one.configuration is None:
-                allowed = (
-                    "holds when",
-                    f"{one.spec.variant} needs",
-                    "the same as one before it",
-                    "beyond the first",
-                    f"does not meet '{WASTE}",
-                )
+                allowed = (*beginnings, f"{one.spec.variant} needs")
                 assert one.refused.startswith(allowed), f"{p} on {cc}: {one.spec.doc}: {one.refused}"
-
-
-@pytest.mark.parametrize("cc", ARCHITECTURES)
-def test_every_problem_has_some(cc: int) -> None:
-    for p, entries in settled(cc):
         count = sum(one.configuration is not None for one in entries)
         worth = math.prod(p.sizes.values()) >= 1 << 20  # of something smaller the default is as good a start
         assert worth <= count <= MAX_INITIAL, f"{p} on {cc}"
 
 
-def test_every_rule_is_of_use() -> None:
+def test_every_rule_is_of_use_and_has_its_reason() -> None:
     linear, gpu = load_kernel("linear"), ARCHITECTURES[90]
     wide = linear.problem(dtypes={"input": "bfloat16", "output": "float32"}, options={"op": "x"})
     of_linear = settle(linear, wide, gpu, Allowed(linear, wide, gpu, narrow(linear, (), {})).contains)
     of_gemm = (one for cc in ARCHITECTURES for _, entries in settled(cc) for one in entries)
     used = {one.spec.doc for one in (*of_gemm, *of_linear) if one.configuration}
-    assert [spec.doc for spec in GEMM.initial if spec.doc not in used] == []
+    assert [spec.doc for spec in GEMM.initial if not spec.doc or spec.doc not in used] == []
 
 
 def test_three_warpgroups_take_what_is_one_wave_of_wide_tiles() -> None:
-    of = problem((12512, 408, 1632), "bfloat16", "nt")
-    tried = [
-        one.configuration for one in settle(GEMM, of, ARCHITECTURES[90], everything(of, ARCHITECTURES[90]))
-    ]
-    values = [dict(one.values) for one in tried if one is not None]
-    assert any(
-        (one.get("consumers"), one.get("block_m"), one.get("block_n"), one.get("swap_ab"))
-        == (3, 192, 208, False)
-        for one in values
-    )
-
-
-def test_every_rule_has_its_reason() -> None:
-    assert [spec.variant for spec in GEMM.initial if not spec.doc] == []
+    of, gpu = problem((12512, 408, 1632), "bfloat16", "nt"), ARCHITECTURES[90]
+    tried = [one.configuration for one in settle(GEMM, of, gpu, everything(of, gpu)) if one.configuration]
+    wide = {"consumers": 3, "block_m": 192, "block_n": 208, "swap_ab": False}
+    assert any(wide.items() <= dict(one.values).items() for one in tried)
 
 
 @pytest.mark.parametrize(("cc", "dtype", "shape"), COMPILED)
@@ -123,7 +102,7 @@ def test_none_of_them_spills(cc: int, dtype: str, shape: tuple[int, int, int]) -
     p, gpu = problem(shape, dtype), ARCHITECTURES[cc]
     tried = [one.configuration for one in settle(GEMM, p, gpu, everything(p, gpu)) if one.configuration]
     assert tried
-    for configuration in tried[:: 5 if cc == 90 else 2]:
+    for configuration in tried[:: 8 if cc == 90 else 3]:
         for launch in GEMM.variants[configuration.variant].launches:
             source, entry = render_launch(GEMM, launch, p, gpu, configuration)
             compiled = compile_source(source, entry, gpu.arch, GEMM.compile_options)

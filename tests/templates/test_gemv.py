@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pytest
 
 from tests.on_host import HostConfiguration
-from tests.templates.sources import GENERATIONS
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem
 from tuner.inspect.emulator.building import COMPILER
@@ -35,14 +34,10 @@ def problem(name: str, dtype: str, a_transposed: bool = False, **sizes: int) -> 
     return GEMM.problem({"m": 1, "n": 4096, "k": 4096, **sizes}, {"": dtype}, {"layout": layout})
 
 
-def samples() -> Iterator[Any]:
-    """Two generations for each variant, with another dtype."""
-    for turn, name in enumerate(LAYOUTS):
-        for i, cc in list(enumerate(GENERATIONS))[turn::2]:
-            yield pytest.param(name, DTYPES[i % 3], cc, id=f"{name}-{DTYPES[i % 3]}-{cc}")
-
-
-@pytest.mark.parametrize(("name", "dtype", "cc"), list(samples()))
+@pytest.mark.parametrize(
+    ("name", "dtype", "cc"),
+    [("gemv_columns", "float16", 75), ("gemv_dots", "bfloat16", 80), ("gemv_dots", "float16", 120)],
+)
 def test_compiles_everywhere_and_the_default_of_rows_of_a_without_spills(
     name: str, dtype: str, cc: int
 ) -> None:
@@ -155,7 +150,7 @@ CASES = [
 @needs_gpp
 @pytest.mark.parametrize(
     ("name", "dtype", "parameters", "shapes", "a_transposed"),
-    [*((*case, bool(turn % 2)) for turn, case in enumerate(CASES)), (*CASES[1], False), (*CASES[4], True)],
+    [(*case, bool(turn % 2)) for turn, case in enumerate(CASES)],
 )
 def test_is_exact_where_sums_are(
     name: str,

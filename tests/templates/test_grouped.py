@@ -7,15 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.on_host import HostConfiguration
-from tests.templates.sm90 import HOPPER, Emulated, numbers_of
+from tests.on_host import product_of
+from tests.templates.sm90 import HOPPER, Emulated
 from tests.templates.test_sm90_kernel import few_sms
 from tuner.core.model import Configuration, Value
 from tuner.inspect.emulator.building import COMPILER
-from tuner.inspect.emulator.host import HostArray, Schedule
+from tuner.inspect.emulator.host import Schedule
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import tensors_of
-from tuner.kernel.reference import numpy_of
 
 GROUPED = load_kernel("grouped")
 TURNS: dict[str, Value] = {"block_m": 128, "block_n": 128, "block_k": 64, "stages": 5, "schedule": "pingpong"}
@@ -45,13 +43,4 @@ def test_rows_are_multiplied_by_their_groups_matrix(case: str, tmp_path: Path) -
         emulated = Emulated(of, configuration, few_sms(of, configuration), tmp_path)
         assert np.array_equal(*emulated.run(Schedule(1, shuffled=True)))
         return
-    rng, memory, named = np.random.default_rng(0), {}, {}
-    for buffer in tensors_of(GROUPED, of, HOPPER):
-        memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16, buffer.name)
-        if buffer.role == "input":
-            named[buffer.name] = numbers_of(buffer, of, rng)
-            memory[buffer.name].fill(named[buffer.name].ravel())
-    host = HostConfiguration(GROUPED, of, HOPPER, configuration, tmp_path)
-    host.run(of.sizes, memory, Schedule(1, shuffled=True))
-    expected = numpy_of(GROUPED, of)["c"].evaluate({**of.sizes, **named})[0]
-    assert np.array_equal(memory["c"].numbers.reshape(expected.shape), expected)
+    assert np.array_equal(*product_of(GROUPED, of, HOPPER, configuration, tmp_path))

@@ -26,14 +26,11 @@ from tuner.runtime.dtypes import ITEMSIZE
 DEFAULTS = [
     ("first", "float32", "nml", "float32", 75),
     ("coalesced", "float16", "mnl", "tf32", 80),
-    ("mean_then_product", "bfloat16", "nml", "float32", 80),
-    ("mean_then_product", "float32", "nml", "tf32", 120),
+    ("mean_then_product", "bfloat16", "nml", "float32", 120),
     ("fused", "float32", "nml", "tf32", 90),
-    ("fused", "float32", "nml", "float32", 75),
     ("fused_bulk", "float16", "mnl", "tf32", 90),
-    ("fused_bulk", "float32", "nml", "float32", 120),
 ]
-"""Of every variant a generation or two, and kinds of problems; the variants together have them all."""
+"""Of every variant one generation and kind of problem; the variants together have them all."""
 
 
 @pytest.mark.parametrize(("name", "dtype", "layout", "product", "cc"), DEFAULTS)
@@ -93,7 +90,7 @@ def test_every_variant_leaves_a_space_worth_searching() -> None:
     assert all(counts[name] >= 10_000 for name in ("mean_then_product", "fused", "fused_bulk"))
 
 
-@pytest.mark.parametrize(("dtype", "width"), [("float32", 1), ("float32", 4), ("float16", 2)])
+@pytest.mark.parametrize(("dtype", "width"), [("float32", 4), ("float16", 2)])
 def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> None:
     of, device = problem(dtype), ARCHITECTURES[80]
     parameters = {**KERNEL.variants["mean_then_product"].defaults, "vector_width": width, "parts": 1}
@@ -102,10 +99,10 @@ def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> No
 
 
 def test_products_are_of_the_kind_that_is_asked_for() -> None:
-    for name, at in (("mean_then_product", 1), ("fused", 0), ("fused_bulk", 0)):
+    for name in ("fused", "fused_bulk"):
         for product in PRODUCTS if name == "fused" else ("tf32",):
             configuration = Configuration.of(name, KERNEL.variants[name].defaults)
-            source, entry = render(KERNEL, problem(product=product), ARCHITECTURES[90], configuration)[at]
+            source, entry = render(KERNEL, problem(product=product), ARCHITECTURES[90], configuration)[0]
             text = ptx(source, entry, 90)
             assert ("mma.sync" in text) == ("cvt.rna.tf32.f32" in text) == (product == "tf32")
             assert ("cp.async.bulk" in text) == (name == "fused_bulk")
@@ -164,7 +161,7 @@ def test_numpy_reference(layout: str) -> None:
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
-@pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 1000, 3), (2, 3, 1000), (2, 1024, 1024), (2, 1 << 20, 7)])
+@pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 3, 1000), (2, 1 << 20, 7)])
 def test_the_error_of_a_mean_fits_into_the_magnitude(product: str, sizes: tuple[int, int, int]) -> None:
     """The reference scales what a mean may err by so that the tuner's own bound, times it, is that error."""
     of = problem(product=product, sizes=sizes)

@@ -64,7 +64,6 @@ IS_SHORT = "scheduler.is_short(k)"
     ("name", "values", "ever", "always"),
     [
         ("wgmma", {}, True, False),
-        ("wgmma", TURNS, True, True),
         ("wgmma", {**TURNS, "cluster_m": 2, "cluster_n": 2}, False, False),
         ("wgmma_split_k", {"cluster_n": 4}, False, False),
     ],

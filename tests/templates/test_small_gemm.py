@@ -40,11 +40,11 @@ def problem(dtype: str, layout: str, m: int, n: int, k: int) -> Problem:
 
 
 def samples() -> Iterator[Any]:
-    """Every generation, with a variant, dtype and layout in turn; the oldest with all variants."""
+    """Every generation, with a variant, dtype and layout in turn."""
     for i, cc in enumerate(GENERATIONS):
-        for name in LAYOUTS if cc == 75 else [list(LAYOUTS)[i % 3]]:
-            layout = LAYOUTS[name][i % len(LAYOUTS[name])]
-            yield pytest.param(name, DTYPES[i % 3], layout, cc, id=f"{name}-{DTYPES[i % 3]}-{layout}-{cc}")
+        name = list(LAYOUTS)[i % 3]
+        layout = LAYOUTS[name][i % len(LAYOUTS[name])]
+        yield pytest.param(name, DTYPES[i % 3], layout, cc, id=f"{name}-{DTYPES[i % 3]}-{layout}-{cc}")
 
 
 @pytest.mark.parametrize(("name", "dtype", "layout", "cc"), list(samples()))
@@ -67,9 +67,7 @@ def test_compiles_everywhere_and_the_default_without_spills(
         assert result.resources.registers * launch.threads <= gpu.registers_per_sm
 
 
-@pytest.mark.parametrize(
-    ("name", "layout"), [(name, layout) for name, layouts in LAYOUTS.items() for layout in layouts[::2]]
-)
+@pytest.mark.parametrize(("name", "layout"), [(name, layouts[0]) for name, layouts in LAYOUTS.items()])
 def test_nothing_is_read_before_the_launch_before_ends(name: str, layout: str) -> None:
     """What is taken for constant (ld.global.nc) may be read before the wait, which orders all other reads."""
     of = problem("float16", layout, 64, *((3, 4096) if name in FEW_COLUMNS else (65, 9)))
@@ -137,12 +135,10 @@ CASES = [
     (DOTS, "float16", "nn", {"block_n": 3, "vector_width": 8, "unroll": 2}, [(50, 3, 1304), (3, 3, 8)]),
     (DOTS, "bfloat16", "nn", {"block_n": 4, "vector_width": 2, "rows": 2, "split_k": 2}, [(17, 4, 514)]),
     (DOTS, "float32", "nt", {"block_n": 5, "vector_width": 2, "warps_k": 2, "unroll": 2}, [(17, 5, 518), (4, 5, 2)]),
-    (DOTS, "float16", "nt", {"block_n": 1, "vector_width": 1, "rows": 1, "unroll": 8}, [(7, 1, 333)]),
     (SMALL_K, "float16", "tn", {}, [(19, 731, 1), (1, 1, 1), (8, 264, 2), (131, 33, 32)]),
-    (SMALL_K, "float16", "nt", {"warps": 16, "rows": 4}, [(33, 257, 25), (515, 7, 32), (3, 520, 9)]),
+    (SMALL_K, "float16", "nt", {"warps": 16, "rows": 4}, [(33, 257, 25), (67, 7, 32)]),
     (SMALL_K, "bfloat16", "nn", {"vectors": 2, "loads": 2}, [(129, 255, 16), (17, 9, 3), (5, 67, 31)]),
     (SMALL_K, "float16", "nt", CUDA_CORES | {"lanes_n": 32, "rows": 4, "unroll": 4}, [(33, 257, 25), (3, 520, 9)]),
-    (SMALL_K, "bfloat16", "nn", CUDA_CORES | {"warps": 16, "rows": 1, "loads": 2}, [(70, 65, 16), (17, 9, 3)]),
     (SMALL_K, "float32", "tt", CUDA_CORES | {"warps": 4, "rows": 8, "vectors": 2}, [(37, 259, 5), (5, 3, 31)]),
 ]  # fmt: skip
 

@@ -55,8 +55,7 @@ def stage_bytes(values: Mapping[str, Any], layout: str) -> int:
     return int(2 * values["block_k"] * (rows + columns))
 
 
-@pytest.mark.parametrize("m", [104, 1000])
-@pytest.mark.parametrize("layout", ["nn", "tt"])
+@pytest.mark.parametrize(("layout", "m"), [("nn", 104), ("tt", 1000)])
 @pytest.mark.parametrize("name", VARIANTS)
 def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str, layout: str, m: int) -> None:
     of = problem(layout, m=m)
@@ -89,7 +88,7 @@ def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str, lay
 def test_compiles_without_spills_pauses_or_fences_of_the_gpu(name: str, layout: str, dtype: str) -> None:
     """An arrival with a cluster-wide release would wait for all memory traffic of the block: microseconds."""
     of = problem(layout, dtype, m=104)
-    for configuration in drawn(name, of, 2):
+    for configuration in drawn(name, of, 1):
         [(source, entry)] = render(GEMM, of, HOPPER, configuration)
         result = compile_source(source, entry, HOPPER.arch, listing=True)
         assert result.resources.spill_bytes == result.resources.stack_bytes == 0, configuration
@@ -103,7 +102,7 @@ def test_parts_that_exchange_sums_multiply_without_a_pause() -> None:
     of = problem(m=512, n=512, k=65536)
     space = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma_split_k"])
     parts = [one for one in space.configurations() if int(one.values["split_k"]) > 1]
-    for configuration in random.Random(0).sample(parts, 2):
+    for configuration in random.Random(0).sample(parts, 1):
         [(source, entry)] = render(GEMM, of, HOPPER, configuration)
         result = compile_source(source, entry, HOPPER.arch)
         assert result.resources.spill_bytes == 0, configuration
