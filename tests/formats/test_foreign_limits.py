@@ -49,7 +49,6 @@ def space(folder: Path, *parameters: dict[str, Any], **more: Any) -> Path:
             t4([t4_result(i, 1.0, times={"runtimes": [1] * 3}) for i in (1, 2)]),
         ),
         ("foreign_recording.MAX_PARAMETERS", 1, cache()),
-        ("foreign_recording.MAX_VALUES", 3, cache()),
         ("foreign_recording.MAX_TEXT", 5, t4([t4_result("abcde", 1.0)])),
     ],
 )
@@ -67,7 +66,6 @@ def test_as_much_as_a_limit_fits(
     ("limit", "most"),
     [
         ("t1.MOST", {"TuningParameters": 2, "Conditions": 1}),
-        ("t1.MOST", {"TuningParameters": 1, "Conditions": 2}),
         ("t1.MOST_OF_ALL", 4),
         ("foreign_json.SPACE_BYTES", 100),
     ],
@@ -123,19 +121,14 @@ def test_a_space_is_named_after_what_it_says(tmp_path: Path, said: dict[str, Any
     ("value", "unit", "time_ns"),
     [
         (1.0, 1.0, 1.0),
-        (0.5, 2.0, 1.0),
         (0.99, 1.0, None),
         (9e17, 1.0, 9e17),
         (1e18, 1.0, None),
-        (1e12, 1e6, None),
         (1e20, 1e-9, None),  # what a tool writes of a failure, whatever its unit
         (0, 1.0, None),
-        (-5, 1.0, None),
         (True, 1e6, None),
         ("5", 1.0, 5.0),
-        ("5 ms", 1.0, None),
         ("5" + 60 * " " + "x", 1.0, None),
-        ("9" * 41, 1.0, None),
         (None, 1.0, None),
     ],
 )
@@ -148,13 +141,10 @@ def test_which_numbers_are_times(value: object, unit: float, time_ns: float | No
     ("rate", "time_ns"),
     [
         (2.0, 5e8),
-        (9e17, 1e9 / 9e17),
         (1e18, None),
         (2e-18, 1e9 / 2e-18),
         (1e-18, None),
-        (0, None),
         (True, None),
-        ("2", None),
     ],
 )
 def test_which_numbers_are_rates(rate: object, time_ns: float | None) -> None:
@@ -166,12 +156,6 @@ def test_which_values_a_parameter_may_have() -> None:
     assert not any(
         map(storable_value, (2**63, -(2**63), float("inf"), float("nan"), None, [], "a\n", "\ud800"))
     )
-
-
-def test_compact_json_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(cache(), separators=(",", ":")))
-    assert len(read_results(path).rows) == 3
 
 
 def test_a_pipe_is_refused_for_a_file_is_read_twice(tmp_path: Path) -> None:
@@ -249,13 +233,11 @@ def test_a_parameter_that_some_configurations_lack_has_a_value_for_that_once() -
         ([512, 256], {"x": 512, "y": 256}),
         (7, {"x": 7}),
         ([1, 2, 3, 4], {"x": 1, "y": 2, "z": 3, "size_4": 4}),
-        ([2**63 - 1], {"x": 2**63 - 1}),
         ([64.0, "32"], {"x": 64, "y": 32}),
         ("1024, 512", {"x": 1024, "y": 512}),
         *(([wrong], {}) for wrong in (0, -1, True, 2**63, 1.5, "8 rows", None)),
         ({"x": 8}, {}),
         (None, {}),
-        ([], {}),
         ([1] * 17, {}),
     ],
 )

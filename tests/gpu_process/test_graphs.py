@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -10,9 +9,8 @@ import pytest
 
 from tuner.core.conditions import Mode
 from tuner.gpu import calibration, timing
-from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
+from tuner.gpu.drift import VECTOR_ROUNDS
 from tuner.gpu.memory import OTHER_POISONS
-from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import SampleGraph, run_once
 from tuner.kernel.roofline import ARCHITECTURES
 
@@ -79,14 +77,6 @@ def test_what_lies_before_and_between_the_events(mode: Mode, calls: int, sample:
     group = SampleGraph(notes.data, notes.stamps, notes.timed, 2, mode, calls, notes.graph)
     assert notes.said == sample * 2
     assert group.read() == pytest.approx([5e5 / calls] * 2)
-
-
-def test_the_reference_kernel_fills_every_sm() -> None:
-    """Eight blocks of 256 threads, as many as an SM holds: then its time shows the clock alone."""
-    gpu, helpers = ARCHITECTURES[90], MagicMock()
-    ReferenceKernel(ProblemSession(*(MagicMock() for _ in fields(ProblemSession))), helpers, gpu)
-    (name, grid, block, _), _ = helpers.kernel.call_args
-    assert (name, grid, block) == ("multiply_add", 8 * gpu.sm_count, 256)
 
 
 def test_rates_are_of_what_was_launched(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,12 +77,9 @@ other = [
     ("calls", "said"),
     [
         ("torch = 3", "is not text or a table or an array"),
-        ("torch = []", "torch is empty"),
-        ('torch = ["torch.mul(x, 2, out=y)"]', "torch must be an array of tables"),
         ("torch = { when = \"order == 'up'\" }", "key 'call' is missing"),
         ('torch = { call = "torch.mul(x, 2, out=y)", if = "n > 1" }', "unknown key 'if'"),
         ('torch = { call = "torch.mul(x, 2, out=y)", when = "m > 1" }', "unknown name 'm'"),
-        ('torch = { call = "torch.mul(x, 2, out=y)", when = "cc >= 80" }', "unknown name 'cc'"),
         ('torch = { call = "torch.mul(q, 2, out=y)" }', "unknown name 'q'"),
         ('torch = "torch.mul(x, 2, out=x)"', "out=x is not an output"),
         ('torch = "torch.load(x, out=y)"', "is not allowed"),

@@ -72,14 +72,6 @@ def test_problems_bound_by_compute_are_told_of_the_pauses() -> None:
     assert "pauses" not in choose_conditions(memory_roof(1e5), None, RESTED)[1]
 
 
-def test_unknown_ceilings_make_everything_short() -> None:
-    roof = roof_of(
-        load_kernel("vector_add"), load_kernel("vector_add").problem({"n": 2**28}), Gpu("", 90, 1, 1, 1, 1, 1)
-    )
-    assert roof.speed_of_light_ns == 0.0
-    assert choose_conditions(roof, None, RESTED)[0].mode is Mode.ROTATING
-
-
 @pytest.mark.parametrize("least_ns", [10.0, 1e9])
 def test_sustained_load_rotates_whatever_its_length(least_ns: float) -> None:
     conditions, why = choose_conditions(memory_roof(least_ns), None, SUSTAINED)
@@ -88,8 +80,7 @@ def test_sustained_load_rotates_whatever_its_length(least_ns: float) -> None:
 
 
 @pytest.mark.parametrize("mode", list(Mode))
-@pytest.mark.parametrize("regime", list(Regime))
-@pytest.mark.parametrize("least_ns", [10.0, 1e9])
+@pytest.mark.parametrize(("regime", "least_ns"), [(RESTED, 10.0), (SUSTAINED, 1e9)])
 def test_requested_mode_is_used(mode: Mode, regime: Regime, least_ns: float) -> None:
     assert choose_conditions(memory_roof(least_ns), mode, regime) == (Conditions(mode, regime), "as asked")
 
@@ -131,7 +122,7 @@ def least_between_uses(batch: Batch, size_bytes: int) -> int | None:
     return minimum
 
 
-@pytest.mark.parametrize("cc", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("cc", [75, 90])
 @pytest.mark.parametrize("count", SIZES)
 def test_rotating_calls_find_their_data_cold_in_bounded_memory(cc: int, count: int) -> None:
     gpu = ARCHITECTURES[cc]
@@ -163,14 +154,6 @@ def test_no_copy_more_than_it_takes() -> None:
     assert copies == {125: 11, 124: 12, 126: 11, 1250: 1, 1249: 3}
 
 
-def test_few_calls_use_each_copy_once() -> None:
-    """Calls of 100 us: eight of them touch less than must go by, and start behind the flush."""
-    roof = memory_roof(1e5)
-    batch = batch_of(roof, floats(2**16), H200, Conditions(Mode.ROTATING))
-    assert batch == Batch(MIN_CALLS, MIN_CALLS)
-    assert least_between_uses(batch, 1) is None
-
-
 @pytest.mark.parametrize("mode", [Mode.ROTATING, Mode.WARM])
 @pytest.mark.parametrize("least_ns", [0.0, 100.0, 1e3, 5e3, 2e4, 3e4, 1e5, 1e9])
 def test_events_cost_little_of_a_batch(mode: Mode, least_ns: float) -> None:
@@ -178,26 +161,6 @@ def test_events_cost_little_of_a_batch(mode: Mode, least_ns: float) -> None:
     length_ns = calls * (least_ns + LAUNCH_NS)
     assert length_ns >= BATCH_NS or calls == MAX_CALLS
     assert length_ns - least_ns - LAUNCH_NS < BATCH_NS or calls == MIN_CALLS  # and no longer
-
-
-@pytest.mark.parametrize("count", SIZES)
-def test_other_modes_need_one_copy(count: int) -> None:
-    tensors = floats(count)
-    assert batch_of(copy_roof(count), tensors, H200, Conditions(Mode.COLD)) == Batch(1, 1)
-    warm = batch_of(copy_roof(count), tensors, H200, Conditions(Mode.WARM))
-    assert warm.copies == 1
-    assert warm.calls == batch_of(copy_roof(count), tensors, H200, Conditions(Mode.ROTATING)).calls
-
-
-def test_every_gpu_gets_the_same_batch() -> None:
-    """It follows from the problem: results of different runs can be ranked together."""
-    kernel = load_kernel("saxpy")
-    problem = kernel.problem({"n": 2**18})
-    roof, tensors = roof_of(kernel, problem, H200), tensors_of(kernel, problem, H200)
-    batches = {
-        batch_of(roof, tensors, replace(H200, uuid=str(i)), Conditions(Mode.ROTATING)) for i in range(3)
-    }
-    assert len(batches) == 1
 
 
 def test_sustained_batches_are_long_and_bounded() -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError
-from tuner.expressions.array_evaluation import BeyondIntegersError
 from tuner.kernel.contents import Content, Tried, drawn, encoded, from_bits, further_contents, not_varied
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
@@ -82,13 +81,6 @@ def test_a_number_and_a_range_are_real() -> None:
         assert numbers.dtype == np.complex128 and not numbers.imag.any() and numbers.real[1] >= 0.5
 
 
-def test_a_range_of_large_integers_has_no_rounded_number() -> None:
-    tensor = Buffer("x", (9,), "int64", "input", "uniform", between=(2**62 + 1, 2**62 + 2))
-    for content in Content:
-        numbers = drawn(tensor, np.random.default_rng(0), content)
-        assert set(numbers.tolist()) <= {2**62 + 1, 2**62 + 2}
-
-
 def test_inputs_that_mean_something_are_not_varied() -> None:
     index, output = Buffer("i", (600,), "int32", "input", "index"), Buffer("y", (9,), "float32", "output")
     for tried in further_contents((FLOATS, index, output), lambda numbers: numbers, 0):
@@ -119,17 +111,6 @@ def test_indices_keep_the_usual_numbers_and_the_others_do_not() -> None:
         assert tried[content].result["b"].max() > 4 and len(np.unique(tried[content].result["b"])) > 4
     assert not tried[Content.ZEROS].result["x"].any()
     assert tried_with((BYTES,), refuse).keys() == {Content.WHOLE}
-
-
-def test_numbers_without_room_are_drawn_with_half_of_the_bits() -> None:
-    def refuse(numbers: Mapping[str, Any]) -> None:
-        if numbers["i"].max() > 2**15:
-            raise BeyondIntegersError("too large")
-
-    tried = tried_with((Buffer("i", (500,), "int32", "input"),), refuse)
-    assert tried[Content.WHOLE].why == "too large"
-    assert tried[Content.HALF].result["i"].max() == 2**15 - 1
-    assert tried[Content.NEGATIVE].result["i"].max() < 0
 
 
 def test_the_last_content_follows_from_no_seed() -> None:

@@ -45,7 +45,7 @@ def both(of: Problem, configuration: Configuration) -> list[Problem]:
     return [*tile_edge_problems(of, configuration), *tile_product_problems(of, configuration)]
 
 
-@pytest.mark.parametrize("values", [{}, {"cached": True}, {"unroll": 1}, {"hint": "none"}])
+@pytest.mark.parametrize("values", [{}, {"cached": True}])
 def test_a_configuration_without_a_length_has_some_too(values: dict[str, Value]) -> None:
     one = Configuration("plain", tuple(values.items()))
     for cases in (
@@ -82,7 +82,7 @@ def test_no_case_is_large() -> None:
 
 @pytest.mark.parametrize(
     ("variant", "layout", "fewest"),
-    [("gemv_columns", "nn", 1), ("gemv_dots", "nt", 1), ("wgmma_skinny_m", "nn", 8)],
+    [("gemv_columns", "nn", 1), ("wgmma_skinny_m", "nn", 8)],
 )
 def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str, fewest: int) -> None:
     of = product(1, 8192, 8192, layout)
@@ -118,8 +118,9 @@ def test_what_small_sizes_do_not_suit_is_verified_at_others(
     assert sum(not invalid_reason(GEMM, p, HOPPER, one) for p in both(of, one)) >= VERIFIED_PROBLEMS // 2
 
 
-@pytest.mark.parametrize("epilogue", ["overlapped", "serial"])
-@pytest.mark.parametrize("sizes", [(4096, 11008, 4096), (3000, 3000, 3000)])
+@pytest.mark.parametrize(
+    ("sizes", "epilogue"), [((4096, 11008, 4096), "overlapped"), ((3000, 3000, 3000), "serial")]
+)
 def test_what_needs_many_tiles_is_verified_beside_its_own_size(
     sizes: tuple[int, int, int], epilogue: str
 ) -> None:
@@ -185,15 +186,6 @@ def test_half_vectors_and_larger_sizes_are_among_those_of_a_winner() -> None:
     assert not larger_problems(product(4096, 4096, 4096)), "references would take long"
 
 
-def test_near_problems_are_off_in_every_dimension() -> None:
-    of = product(4096, 7, 4096)
-    cases = near_problems(of)
-    assert len(cases) == len(set(map(str, cases))) > 4
-    for p in cases:
-        assert all(abs(p.sizes[name] - size) in (1, 8) for name, size in of.sizes.items())
-        assert min(p.sizes.values()) > 0
-
-
 TILED = """\
 kernel = { name = "tiled" }
 problem.sizes = { rows = 4096, columns = @COLUMNS@ }
@@ -218,12 +210,9 @@ block = [32]
     [
         ("rows % 256 == 0 and columns % tile == 0", 4080, 12),
         ("rows % 256 == 0 and columns % (tile * depth * parts) == 0", 48 * 7 * 4 * 3, 12),
-        ("rows % 256 == 0 and columns % 715 == 0", 7150, 12),
         ("is_pow2(rows) and is_pow2(columns)", 4096, 12),
         ("rows == columns and rows % 1024 == 0", 4096, 2),
-        ("rows * columns == 16777216", 4096, 3),
         ("columns == rows // 8 and rows % 512 == 0", 512, 1),
-        ("rows == 4096 and columns == 4096 or rows == 99 and columns == 77", 4096, 1),
         ("rows == 4096 and (columns == 4096 or columns == 500 or columns == 12345)", 4096, 2),
         ("rows == 4096 and columns == 4096", 4096, 0),
     ],

@@ -52,11 +52,6 @@ def written_together(folder: Path) -> Path:
     return write_kernel(folder, extra=SHARED + INITIAL.replace("\n[definitions]\n", "", 1))
 
 
-def test_what_is_tried_first_comes_from_its_own_file(tmp_path: Path) -> None:
-    kernel = read_kernel(write(tmp_path))
-    assert {one.file for one in kernel.initial} == {"scale.initial.toml"}
-
-
 def settled(kernel: KernelSpec, n: int) -> list[Configuration | None]:
     problem = kernel.problem({"n": n})
     space = SearchSpace.from_kernel(kernel, problem, H200)
@@ -96,13 +91,11 @@ def test_mistakes_in_the_kernels_file(tmp_path: Path, edit: tuple[str, str], wor
 MISTAKES = [
     (("waves =", "span ="), "span =", ("'span' names two things",)),
     (("waves > 0", "wave > 0"), 'when = "wave > 0"', ("unknown name 'wave'", "did you mean waves")),
-    (("waves =", "items ="), "items =", ("'items' names two things",)),
     (("[[initial]]", "[[inital]]"), "[[inital]]", ("unknown key 'inital'", "did you mean initial")),
     (("{ items = [1, 2, 4] }", "{ block_size = 32 }"), "parameters", ("has 'block_size' twice",)),
     (("{ items = [1, 2, 4] }", "4"), "parameters", ("list of such tables",)),
     (('minimize = "cost"', 'minimize = "cots"'), 'minimize = "cots"', ("did you mean cost",)),
     (("cost = ", 'lost = "item"\ncost = '), "lost = ", ("unknown name 'item'",)),
-    (("[definitions]", "[definitions"), "[definitions", ("not valid TOML",)),
 ]
 
 
@@ -124,11 +117,6 @@ def test_mistakes_in_a_file_of_their_own_are_located(
     assert f"scale.initial.toml:{line}: " in finding
     for word in words:
         assert word in finding
-
-
-def test_show_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = json.loads(said_by(capsys, "show", str(write(tmp_path)), "--json").out)
-    assert [one["configuration"]["items"] for one in shown["seeds"]] == [1, 3]
 
 
 def test_of_several_variants_each_gets_the_parameters_that_it_has(tmp_path: Path) -> None:

