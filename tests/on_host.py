@@ -77,7 +77,7 @@ class HostConfiguration:
         edit: Callable[[str], str] = str,
         pitches: Mapping[str, int] | None = None,
     ) -> None:
-        self._pitches = pitches
+        self.pitches = pitches or {}
         self.kernel, self.problem, self.gpu, self.configuration = kernel, problem, gpu, configuration
         sources = render(kernel, problem, gpu, configuration)
         if pitches:
@@ -90,8 +90,8 @@ class HostConfiguration:
     def plan(self, sizes: Mapping[str, int]) -> Plan:
         """Return the launches at these sizes."""
         problem = self.kernel.problem(dict(sizes), self.problem.dtypes, self.problem.options)
-        if self._pitches:
-            return of_slices(self.kernel, problem, self.gpu, self.configuration, self._pitches)[1]
+        if self.pitches:
+            return of_slices(self.kernel, problem, self.gpu, self.configuration, self.pitches)[1]
         return make_plan(self.kernel, problem, self.gpu, self.configuration)
 
     def scratch(self, sizes: Mapping[str, int]) -> dict[str, HostArray]:
@@ -136,31 +136,43 @@ def product_of(
     folder: Path,
     pitches: Mapping[str, int] | None = None,
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return C of small integers as a configuration computes it in an order drawn from a seed, and as it is.
-
-    Args:
-        pitches: as for :class:`HostConfiguration`; what lies beside the slices must stay as it was.
-    """
+    """Return what :func:`product_at` does at a problem's own sizes, in an order drawn from a seed."""
     assert not (reason := invalid_reason(kernel, of, gpu, configuration)), reason
     host = HostConfiguration(kernel, of, gpu, configuration, folder, pitches=pitches)
-    pitches, rng, memory = pitches or {}, np.random.default_rng(0), host.scratch(of.sizes)
-    named: dict[str, Any] = {**of.sizes, "alpha": 0.5, "beta": 2.0}
-    for buffer in tensors_of(kernel, of, gpu):
+    return product_at(host, of.sizes, Schedule(1, shuffled=True), alignment=16)
+
+
+def product_at(
+    host: HostConfiguration,
+    sizes: Mapping[str, int],
+    schedule: Schedule,
+    scratch: Mapping[str, HostArray] | None = None,
+    alignment: int = 0,
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return C of small integers as a configuration computes it, and as it is; nothing is written beside it.
+
+    Args:
+        scratch: what earlier launches have left.
+        alignment: of all tensors; 0 is what the first launch asks for, and no more.
+    """
+    kernel, pitches, rng = host.kernel, host.pitches, np.random.default_rng(0)
+    of = kernel.problem(dict(sizes), host.problem.dtypes, host.problem.options)
+    alignment = alignment or host.plan(sizes).launches[0].alignment
+    named: dict[str, Any] = {**sizes, "alpha": 0.5, "beta": 2.0}
+    memory = {**(scratch or host.scratch(sizes))}
+    for buffer in tensors_of(kernel, of, host.gpu):
         if buffer.role == "input":
             named[buffer.name] = array = numbers_of(buffer, of, rng)
             beside = pitches.get(buffer.name, array.shape[-1]) - array.shape[-1]
-            held = (
-                np.pad(array, [*[(0, 0)] * (array.ndim - 1), (0, beside)], constant_values=np.nan)
-                if beside
-                else array
-            )
-            memory[buffer.name] = HostArray(held.size, buffer.dtype, 16, buffer.name)
-            memory[buffer.name].fill((held.T if buffer.transposed else held).ravel())
+            if beside:
+                array = np.pad(array, [*[(0, 0)] * (array.ndim - 1), (0, beside)], constant_values=np.nan)
+            memory[buffer.name] = HostArray(array.size, buffer.dtype, alignment, buffer.name)
+            memory[buffer.name].fill((array.T if buffer.transposed else array).ravel())
     expected = numpy_of(kernel, of)["c"].evaluate(named)[0]
     n = expected.shape[-1]
     rows, apart = expected.size // n, pitches.get("c", n)
-    c = memory["c"] = HostArray((rows - 1) * apart + n, of.dtypes["output"], 16, "c")
-    host.run(of.sizes, memory, Schedule(1, shuffled=True))
-    whole = np.pad(c.numbers, (0, apart - n), constant_values=np.nan).reshape(rows, apart)
+    c = memory["c"] = HostArray((rows - 1) * apart + n, of.dtypes["output"], alignment, "c")
+    host.run(sizes, memory, schedule)
+    whole = np.pad(c.numbers.astype(np.float32), (0, apart - n), constant_values=np.nan).reshape(rows, apart)
     assert np.isnan(whole[:, n:]).all()
     return whole[:, :n].reshape(expected.shape), expected

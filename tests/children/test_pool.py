@@ -21,7 +21,7 @@ from tests.fork_server import NO_FORK
 from tuner.children import limits
 from tuner.children.compilation import Compilation, ReadRequest, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.limits import LEAST_BYTES, memory_limit
+from tuner.children.limits import LEAST_BYTES, NICE, memory_limit
 from tuner.core import printed
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
@@ -76,15 +76,6 @@ def test_compilers_get_huge_pages_unless_the_user_says_otherwise(
     assert f"GLIBC_TUNABLES={users or 'glibc.malloc.hugetlb=1'}" in environment
 
 
-def test_bad_source_is_a_compile_error_with_the_reason(tmp_path: Path, pool: CompilePool) -> None:
-    bench = Bench(tmp_path, pool, 'extern "C" __global__ void scale__ok() { nonsense; }\n')
-    found = bench.compile(plain())
-    assert found.status is Status.COMPILE_ERROR
-    assert "nonsense" in found.error
-    assert "\n" not in found.error
-    assert found.sources  # shown by `tune trial`
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -115,24 +106,6 @@ def test_template_that_eats_the_memory(tmp_path: Path) -> None:
 
 
 BOMB = "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}"
-
-
-def test_endless_template_stops_at_the_limit(tmp_path: Path) -> None:
-    pool = CompilePool(jobs=1, memory_limit_bytes=2 << 30)
-    try:
-        began = time.monotonic()
-        bench = Bench(tmp_path, pool, BOMB)
-        found = bench.compile(plain())
-        assert time.monotonic() - began < 100.0
-        assert found.status is Status.COMPILE_ERROR
-        assert "limit" in found.error
-        assert "\n" not in found.error
-        (pid,) = bench.children()
-        most = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        assert most is not None
-        assert int(most[1]) < 300 << 10
-    finally:
-        pool.close()
 
 
 LARGE_BOMB = BOMB.replace("x", "{{ j ~ 5000 * 'x' }}")
@@ -380,3 +353,45 @@ def test_kernel_file_that_is_broken_meanwhile(tmp_path: Path, pool: CompilePool)
     bench.file.write_text(whole)
     assert bench.compile(plain()).status is Status.OK
     assert bench.children() == children
+
+
+def test_compilers_come_after_what_measures(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    bench.compile(plain())
+    (pid,) = bench.children()
+    here = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, here + NICE)
+
+
+def test_endless_template_stops_at_the_limit(tmp_path: Path) -> None:
+    pool = CompilePool(jobs=1, memory_limit_bytes=2 << 30)
+    try:
+        began = time.monotonic()
+        bench = Bench(tmp_path, pool, BOMB)
+        found = bench.compile(plain())
+        assert time.monotonic() - began < 100.0
+        assert found.status is Status.COMPILE_ERROR
+        assert "limit" in found.error
+        assert "\n" not in found.error
+        (pid,) = bench.children()
+        most = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        assert most is not None
+        assert int(most[1]) < 300 << 10
+    finally:
+        pool.close()
+
+
+def test_damaged_cache_is_not_used(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    found = []
+    for _ in range(2):
+        pool = CompilePool(jobs=1, cache=cache)
+        try:
+            found.append(Bench(tmp_path / "kernel", pool).compile(plain()))
+        finally:
+            pool.close()
+        (entry,) = cache.rglob("*.cubin")
+        data = bytearray(entry.read_bytes())
+        data[-100] ^= 0xFF
+        entry.write_bytes(data)
+    assert found[0].cubins == found[1].cubins

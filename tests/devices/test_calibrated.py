@@ -113,16 +113,6 @@ def test_card_that_is_as_it_was_keeps_its_calibration(
     assert replace(found, notes=()) == replace(old, notes=())
 
 
-def test_card_changed_during_a_session_is_noticed_at_the_next_problem(
-    opened: Open, log: Log, tmp_path: Path
-) -> None:
-    device = opened()
-    calibration = prepare(device, tmp_path)
-    device.calibration = replace(calibration, reference_ns=1.1 * REFERENCE_NS)
-    assert prepare(device, tmp_path).reference_ns == REFERENCE_NS
-    assert log().count("calibrate") == 2
-
-
 def test_calibration_asked_for_is_taken_whatever_is_known(opened: Open, log: Log, tmp_path: Path) -> None:
     cache = keep(tmp_path, CALIBRATION)
     device = opened()
@@ -132,12 +122,6 @@ def test_calibration_asked_for_is_taken_whatever_is_known(opened: Open, log: Log
     assert cache.read(GPU) == found
     prepare(device, tmp_path)
     assert log() == ["start", "calibrate", "setup 1"]
-
-
-def test_cache_that_cannot_be_written_costs_no_run(opened: Open, tmp_path: Path) -> None:
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache" / "calibrations").write_text("in the way")
-    assert prepare(opened(), tmp_path).reference_ns == REFERENCE_NS
 
 
 @pytest.mark.parametrize("known", [None, replace(CALIBRATION, reference_ns=2 * REFERENCE_NS)])

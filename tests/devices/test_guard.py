@@ -103,15 +103,6 @@ def test_death_is_the_candidates(guard: Guard, fault: str, said: str) -> None:
     assert_good_afterwards(guard)
 
 
-def test_malformed_answer_is_a_death_that_names_the_path(guard: Guard, tmp_path: Path) -> None:
-    guard.call(set_up())
-    reply = unanswered(guard.call(measure("nonsense")))
-    assert reply.status is Status.WORKER_DIED
-    assert "missing required field `status` - at `$.measurement`" in reply.error
-    assert gone(starts(tmp_path)[0])
-    assert_good_afterwards(guard)
-
-
 def test_answer_that_nothing_asked_for_is_a_death(guard: Guard, tmp_path: Path) -> None:
     """A second answer is not taken for that of the next request."""
     guard.call(set_up())
@@ -205,21 +196,6 @@ def test_setup_whose_reference_faults_is_not_repeated(
         assert [line for line in log(tmp_path) if "measure" not in line] == [
             "start", "setup 5", "start", "setup 6"
         ]  # fmt: skip
-    finally:
-        guard.close()
-
-
-def test_setup_that_was_refused_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_SETUP", "refuse")
-    guard = Guard(WORKER, [])
-    try:
-        guard.hello()
-        reply = guard.call(set_up())
-        assert isinstance(reply, Failed) and "does not fit" in reply.error
-        os.kill(starts(tmp_path)[0], signal.SIGKILL)
-        assert guard.call(Release()) == Released()
-        assert len(starts(tmp_path)) == 2
-        assert log(tmp_path).count("setup 5") == 1
     finally:
         guard.close()
 

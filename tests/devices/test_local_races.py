@@ -14,7 +14,6 @@ from tests.devices.fake_device import ask, prepared
 from tests.devices.fake_measuring import limit_the_first_start, log, starts
 from tests.faults.kernels import configuration, write_kernel
 from tuner.children.compile_pool import CompilePool
-from tuner.core.conditions import Mode
 from tuner.core.files import TEMPORARY
 from tuner.core.model import Configuration, Problem, Status
 from tuner.devices.base import Contestant, RaceRequest
@@ -135,15 +134,6 @@ def test_no_process_is_left_of_a_confirmation(
     device.processes.alone()
     assert confirming and not any(Path(f"/proc/{pid}").exists() for pid in confirming)
     assert Path(f"/proc/{search}").exists()
-
-
-def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path)
-    assert not device.race(RaceRequest([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM)).failures
-    assert [line for line in log(tmp_path) if "setup" in line or "race" in line] == [
-        "setup 1",
-        "race warm in 1",
-    ]
 
 
 def test_confirmation_without_a_second_process(

@@ -219,35 +219,6 @@ def test_import_is_all_or_nothing(tune: Tune, tmp_path: Path, monkeypatch: pytes
         assert database.query(Filters()).rows == []
 
 
-def test_a_study_in_the_dashboard(tune: Tune, ours: Path, tmp_path: Path) -> None:
-    """Its pages and what they fetch, without a browser and a server: they are functions of a request."""
-    wsgi = pytest.importorskip("optuna_dashboard").wsgi
-    assert tune("export", "--replayed", "--format", "optuna", "--out", "study.db")[0] == 0
-    assert tune("export", "--replayed", "--format", "optuna", "--out", "study.log")[0] == 0
-    backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "study.log"))
-    for storage in (f"sqlite:///{tmp_path / 'study.db'}", optuna.storages.JournalStorage(backend)):
-        app = wsgi(storage)
-
-        def get(path: str, app: Callable[..., Iterable[bytes]] = app) -> bytes:
-            environ: dict[str, object] = {}
-            setup_testing_defaults(environ)
-            environ.update(PATH_INFO=path, REQUEST_METHOD="GET")
-            answered = []
-            body = b"".join(app(environ, lambda status, headers, info=None: answered.append(status)))
-            assert answered == ["200 OK"], (path, answered)
-            return body
-
-        assert b"<html" in get("/dashboard")
-        (listed,) = json.loads(get("/api/studies"))["study_summaries"]
-        study = json.loads(get(f"/api/studies/{listed['study_id']}"))
-        states = [trial["state"] for trial in study["trials"]]
-        assert states.count("Complete") > 0
-        assert set(states) <= {"Complete", "Fail"}
-        best = min(trial["values"][0] for trial in study["trials"] if trial["state"] == "Complete")
-        assert [trial["values"] for trial in study["best_trials"]] == [[best]]
-        assert json.loads(get(f"/api/studies/{listed['study_id']}/param_importances"))["param_importances"]
-
-
 def test_a_time_that_no_clock_tells_is_a_failure(tune: Tune, tmp_path: Path) -> None:
     recorded = cache()
     recorded["cache"]["16,1,1"].update(time=1e-10, times=[1e-10])
@@ -259,3 +230,29 @@ def test_a_time_that_no_clock_tells_is_a_failure(tune: Tune, tmp_path: Path) -> 
     assert status == 0, err
     (run,) = json.loads(out)
     assert run["winner"]["time_ns"] >= 1e5
+
+
+def test_a_study_in_the_dashboard(tune: Tune, ours: Path, tmp_path: Path) -> None:
+    """Its pages and what they fetch, without a browser and a server: they are functions of a request."""
+    wsgi = pytest.importorskip("optuna_dashboard").wsgi
+    assert tune("export", "--replayed", "--format", "optuna", "--out", "study.db")[0] == 0
+    app: Callable[..., Iterable[bytes]] = wsgi(f"sqlite:///{tmp_path / 'study.db'}")
+
+    def get(path: str) -> bytes:
+        environ: dict[str, object] = {}
+        setup_testing_defaults(environ)
+        environ.update(PATH_INFO=path, REQUEST_METHOD="GET")
+        answered = []
+        body = b"".join(app(environ, lambda status, headers, info=None: answered.append(status)))
+        assert answered == ["200 OK"], (path, answered)
+        return body
+
+    assert b"<html" in get("/dashboard")
+    (listed,) = json.loads(get("/api/studies"))["study_summaries"]
+    study = json.loads(get(f"/api/studies/{listed['study_id']}"))
+    states = [trial["state"] for trial in study["trials"]]
+    assert states.count("Complete") > 0
+    assert set(states) <= {"Complete", "Fail"}
+    best = min(trial["values"][0] for trial in study["trials"] if trial["state"] == "Complete")
+    assert [trial["values"] for trial in study["best_trials"]] == [[best]]
+    assert json.loads(get(f"/api/studies/{listed['study_id']}/param_importances"))["param_importances"]

@@ -16,12 +16,10 @@ from tuner.core.errors import ExpressionError, TunerError, UsageError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.library_call import FUNCTIONS, LibraryCall
 from tuner.kernel.baselines import (
-    Baseline,
     baselines_of,
     launch_of,
     parse_baseline,
     settle_baseline,
-    source_of,
 )
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import builtin_kernels, load_kernel
@@ -232,35 +230,19 @@ def test_kernels_of_a_user(cu_file: Path) -> None:
     assert parse_baseline(str(cu_file)).file == cu_file.resolve()
 
 
-def test_functions_of_a_user(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text("def add(a): ...\n")
-    baseline = parse_baseline(f"{file}:add")
-    assert baseline == Baseline("mine.py:add", BaselineKind.PYTHON, "add", file.resolve())
-    assert parsed("package.module:add") == ("package.module:add", BaselineKind.PYTHON, "package.module:add")
-
-
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "cannot compare with ''"),
-        ("trch", "cannot compare with 'trch'"),
-        ("missing.cu:add<<<1, 1>>>()", "no file"),
-        ("x" * 5000 + ".cu", "no file"),
-        ("a\0.cu", "no file"),
-        ("FILE.cubin", "does not say how to launch it"),
-        ("FILE.cu:add", "is no launch"),
-        ("FILE.cu:add<<<1, 1>>>", "is no launch"),
-        ("FILE.cu:add<<<1>>>(a)", "has 1 items"),
-        ("FILE.cu:add<<<(1, 1, 1, 1), 1>>>(a)", "4 dimensions"),
-        ("FILE.cu:add<<<n.real, 1>>>(a)", "not allowed"),
+        ("", "cannot compare with ''"), ("trch", "cannot compare with 'trch'"),
+        ("missing.cu:add<<<1, 1>>>()", "no file"), ("x" * 5000 + ".cu", "no file"), ("a\0.cu", "no file"),
+        ("FILE.cubin", "does not say how to launch it"), ("FILE.cu:add", "is no launch"),
+        ("FILE.cu:add<<<1, 1>>>", "is no launch"), ("FILE.cu:add<<<1>>>(a)", "has 1 items"),
+        ("FILE.cu:add<<<(1, 1, 1, 1), 1>>>(a)", "4 dimensions"), ("FILE.cu:add<<<n.real, 1>>>(a)", "not allowed"),
         ("FILE.cu:add<<<1, 1>>>(__import__('os'))", "there is no function"),
-        ("FILE.cu:add<<<1, 1>>>(a) or (b)", "cannot read"),
-        ("FILE.cu:{{ x }}<<<1, 1>>>(a)", "is no launch"),
-        ("FILE.py:", "is no function's name"),
-        ("a:b:c", "cannot compare with"),
+        ("FILE.cu:add<<<1, 1>>>(a) or (b)", "cannot read"), ("FILE.cu:{{ x }}<<<1, 1>>>(a)", "is no launch"),
+        ("FILE.py:", "is no function's name"), ("a:b:c", "cannot compare with"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_compared_with(text: str, part: str, cu_file: Path) -> None:
     for suffix in (".cubin", ".py"):
         cu_file.with_suffix(suffix).write_text("")
@@ -268,16 +250,6 @@ def test_what_cannot_be_compared_with(text: str, part: str, cu_file: Path) -> No
         parse_baseline(text.replace("FILE", str(cu_file.with_suffix(""))))
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_names_one_launch(cu_file: Path) -> None:
-    source = cu_file.read_text()
-    cu_file.write_text("// nothing of it\n")
-    with pytest.raises(UsageError, match="has no line `// tune:"):
-        parse_baseline(str(cu_file))
-    cu_file.write_text(source * 2)
-    with pytest.raises(UsageError, match="has 2 lines"):
-        parse_baseline(str(cu_file))
 
 
 def launched(cu_file: Path, launch: str, kernel: str = "saxpy", **sizes: int) -> Any:
@@ -314,13 +286,3 @@ def test_launches_that_cannot_be(launch: str, error: type[TunerError], part: str
         launched(cu_file, launch, n=100_001)
     assert part in str(caught.value)
     assert "mine.cu:k" in str(caught.value)
-
-
-def test_source_of_a_users_kernel(cu_file: Path) -> None:
-    kernel = load_kernel("gemm")
-    problem = kernel.problem(options={"layout": "nt"})
-    source, entry = source_of(parse_baseline(f"{cu_file}:k<input_type><<<1, 1>>>(a)"), kernel, problem, GPU)
-    assert entry == "k<input_type>"
-    assert "#define input_type __half\n" in source
-    assert "#define layout nt\n" in source
-    assert source.endswith(cu_file.read_text())

@@ -14,10 +14,7 @@ from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Gpu
 from tuner.devices.requests import Requests
 from tuner.kernel.batching import (
-    BATCH_NS,
     COLD_FACTOR,
-    LAUNCH_NS,
-    LONGEST_FACTOR,
     MAX_CALLS,
     MAX_SUSTAINED_CALLS,
     MIN_CALLS,
@@ -61,22 +58,6 @@ def test_short_problems_rotate_and_long_ones_are_cold() -> None:
     long, why = choose_conditions(memory_roof(SHORT_NS), None, RESTED)
     assert long == Conditions(Mode.COLD, RESTED)
     assert "20 us" in why and "too short" not in why
-
-
-def test_problems_bound_by_compute_are_told_of_the_pauses() -> None:
-    roof = Roof(1e11, 1e6, 1e15, 1e12)
-    assert roof.bound == "compute"
-    conditions, why = choose_conditions(roof, None, RESTED)
-    assert conditions.mode is Mode.COLD
-    assert "pauses" in why
-    assert "pauses" not in choose_conditions(memory_roof(1e5), None, RESTED)[1]
-
-
-@pytest.mark.parametrize("least_ns", [10.0, 1e9])
-def test_sustained_load_rotates_whatever_its_length(least_ns: float) -> None:
-    conditions, why = choose_conditions(memory_roof(least_ns), None, SUSTAINED)
-    assert conditions == Conditions(Mode.ROTATING, SUSTAINED)
-    assert "back to back" in why
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -154,15 +135,6 @@ def test_no_copy_more_than_it_takes() -> None:
     assert copies == {125: 11, 124: 12, 126: 11, 1250: 1, 1249: 3}
 
 
-@pytest.mark.parametrize("mode", [Mode.ROTATING, Mode.WARM])
-@pytest.mark.parametrize("least_ns", [0.0, 100.0, 1e3, 5e3, 2e4, 3e4, 1e5, 1e9])
-def test_events_cost_little_of_a_batch(mode: Mode, least_ns: float) -> None:
-    calls = batch_of(memory_roof(least_ns), floats(1024), H200, Conditions(mode)).calls
-    length_ns = calls * (least_ns + LAUNCH_NS)
-    assert length_ns >= BATCH_NS or calls == MAX_CALLS
-    assert length_ns - least_ns - LAUNCH_NS < BATCH_NS or calls == MIN_CALLS  # and no longer
-
-
 def test_sustained_batches_are_long_and_bounded() -> None:
     """The power limit's control loop must go round many times within one."""
     sustained = Conditions(Mode.ROTATING, SUSTAINED)
@@ -170,14 +142,6 @@ def test_sustained_batches_are_long_and_bounded() -> None:
     assert long.calls * 1e6 >= SUSTAINED_BATCH_NS - 1e6 and long.copies == 1
     short = batch_of(memory_roof(100.0), floats(1024), H200, sustained)
     assert short.calls == short.copies == MAX_SUSTAINED_CALLS  # few would stay in the L2
-
-
-def test_slow_candidates_get_fewer_calls() -> None:
-    batch = Batch(160, 1)
-    assert batch.calls_for(0.0) == 160
-    assert batch.calls_for(LONGEST_FACTOR * BATCH_NS / 160) == 160
-    assert batch.calls_for(LONGEST_FACTOR * BATCH_NS / 10) == 10
-    assert batch.calls_for(1e12) == 1
 
 
 def test_a_kernel_that_needs_fewer_bytes_than_its_tensors_have_is_not_too_fast(tmp_path: Path) -> None:

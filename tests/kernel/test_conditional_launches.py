@@ -110,16 +110,6 @@ def test_what_a_problem_does_not_need_is_left_out(tmp_path: Path) -> None:
     assert [entry for _, entry in render(copying, even, GPU, CONFIGURATION)] == ["move"]
 
 
-def test_a_parameter_may_decide(tmp_path: Path) -> None:
-    copying = kernel(tmp_path)
-    problem = copying.problem({"columns": 60})
-    counts = {
-        width: len(make_plan(copying, problem, GPU, Configuration.of("plain", {"width": width})).launches)
-        for width in (1, 2)
-    }
-    assert counts == {1: 1, 2: 2}
-
-
 def test_a_bundle_checks_what_the_compiler_says_of_those_that_its_problem_has(tmp_path: Path) -> None:
     copying = kernel(
         tmp_path, ("[variants.plain]\n", "[variants.plain]\nconstraints.fits = 'registers < 200'\n")
@@ -138,22 +128,6 @@ def test_one_launch_must_remain(tmp_path: Path) -> None:
     with pytest.raises(KernelError, match=r"there is no launch for .*columns=64") as caught:
         make_plan(copying, copying.problem({"columns": 64}), GPU, CONFIGURATION)
     assert "when" in caught.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('["copy", "a"]', '["copy", "b"]', "tensor_map 'b' is not a tensor or scratch"),
-        ('["copy", "a"]', "[]", "tensor_map is empty"),
-        ('when = "columns % (4 * width) != 0"\n', 'when = "columns % depth != 0"\n', "unknown name 'depth'"),
-        ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "did you mean when?"),
-        ('["copy", "a"]', '["copy", "columns"]', "choose from: a, c, copy, other"),
-    ],
-)
-def test_mistakes_are_said(tmp_path: Path, old: str, new: str, words: str) -> None:
-    with pytest.raises(KernelError) as caught:
-        kernel(tmp_path, (old, new))
-    assert words in f"{caught.value}"
 
 
 def test_an_argument_that_only_some_options_have(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError
-from tuner.kernel.contents import Content, Tried, drawn, encoded, from_bits, further_contents, not_varied
+from tuner.kernel.contents import Content, Tried, drawn, further_contents, not_varied
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import UNIT_ROUNDOFF
@@ -72,13 +72,6 @@ def test_no_number_leaves_the_range_that_the_file_gives(
     assert between[0] <= numbers.min() <= numbers.max() <= between[1]
     if dtype == "int64" and content is Content.USUAL:
         assert sorted(set(numbers.tolist())) == [2**53 + i for i in range(4)]
-
-
-def test_a_number_and_a_range_are_real() -> None:
-    for init, between in (("uniform", (0.5, 0.5)), ("range", (0.0, 0.5)), ("index", None)):
-        tensor = Buffer("x", (9,), "complex64", "input", init, between=between)
-        numbers = drawn(tensor, np.random.default_rng(0))
-        assert numbers.dtype == np.complex128 and not numbers.imag.any() and numbers.real[1] >= 0.5
 
 
 def test_inputs_that_mean_something_are_not_varied() -> None:
@@ -185,17 +178,3 @@ def test_whole_is_of_integers(tmp_path: Path) -> None:
     kernel = load_kernel(str(write(tmp_path, text)))
     with pytest.raises(KernelError, match="init of x: float32 has no whole range; give"):
         tensors_of(kernel, kernel.problem(), GPU)
-
-
-def test_numbers_of_eight_bits() -> None:
-    """All of them are kept; what lies between two is the nearest, or of equally near ones the even one."""
-    bits = np.arange(256, dtype=np.uint8)
-    numbers = from_bits(bits, "float8_e4m3fn")
-    assert np.isnan(numbers[[127, 255]]).all() and np.isfinite(np.delete(numbers, [127, 255])).all()
-    assert (numbers[0], numbers[1], numbers[8], numbers[56], numbers[126]) == (0, 2**-9, 2**-6, 1, 448)
-    assert np.array_equal(encoded(numbers[:255], "float8_e4m3fn"), bits[:255])
-    finite = numbers[:127].astype(np.float64)
-    middle = (finite[1:] + finite[:-1]) / 2
-    assert np.array_equal(encoded(middle, "float8_e4m3fn"), bits[:126] + bits[:126] % 2)
-    assert np.array_equal(encoded(-middle * (1 + 1e-6), "float8_e4m3fn"), bits[1:127] + 128)
-    assert encoded(np.array([1e9, -1e9]), "float8_e4m3fn").tolist() == [126, 254]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -53,14 +52,6 @@ def path(tmp_path: Path) -> Path:
     return write_kernel(tmp_path / "kernel").resolve()
 
 
-def test_a_copy_elsewhere_is_the_same_kernel(path: Path, tmp_path: Path) -> None:
-    shutil.copytree(path.parent, tmp_path / "zz" / "deeper")
-    copy = tmp_path / "zz" / "deeper" / path.name
-    assert identity(copy).computation == identity(path).computation
-    assert identity(copy).text == identity(path).text
-    assert implementation(copy) == implementation(path)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -86,26 +77,10 @@ def test_another_reference_computes_something_else(path: Path) -> None:
     assert after.computation != before.computation
 
 
-def test_another_template_computes_the_same_in_another_way(path: Path) -> None:
-    before, done = identity(path), implementation(path)
-    digests = before.computation, before.text
-    edit(path.with_name("scale.cu.j2"), "2.0f * x[i]", "x[i] + x[i]")
-    assert identity(path).computation == digests[0]
-    assert identity(path).text != digests[1]
-    assert implementation(path) != done
-
-
 def test_the_same_source_launched_otherwise_is_another_implementation(path: Path) -> None:
     done = implementation(path)
     edit(path, "block = [", "shared_bytes = 1024\nblock = [")
     assert implementation(path) != done
-
-
-def test_what_jinja_divides_counts(path: Path) -> None:
-    edit(path.with_name("scale.cu.j2"), "{\n", "{\n{% set half = items // 2 %}\n")
-    before = identity(path).text
-    edit(path.with_name("scale.cu.j2"), "items // 2", "items // 4")
-    assert identity(path).text != before
 
 
 @pytest.mark.parametrize(

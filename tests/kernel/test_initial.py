@@ -15,10 +15,9 @@ from tests.faults.kernels import configuration, write_kernel
 from tests.initial_tables import INITIAL, with_initial
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu
-from tuner.expressions.arithmetic import Expression, parse
 from tuner.kernel.default import default_configuration, default_configurations
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.initial import MAX_INITIAL, settle
+from tuner.kernel.initial import settle
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
@@ -35,16 +34,6 @@ def settled(kernel: KernelSpec, gpu: Gpu = H200, **problem: Any) -> list[Configu
 
 
 # -- reading
-
-
-def test_values_and_expressions(tmp_path: Path) -> None:
-    kernel = with_initial(tmp_path)
-    first, second, third = kernel.initial
-    assert first.doc == "large"
-    assert first.parameters["block_size"] == 128
-    assert isinstance(first.parameters["items"], Expression)
-    assert second.when is None
-    assert third.parameters == {"block_size": 256}
 
 
 RULES = """
@@ -240,25 +229,6 @@ def test_what_cannot_be_tried_says_why(tmp_path: Path) -> None:
     )
 
 
-def test_a_variant_that_the_gpu_lacks(tmp_path: Path) -> None:
-    kernel = with_initial(tmp_path)
-    plain = kernel.variants["plain"]
-    hopper = replace(plain, requires=parse("cc >= 90"))
-    kernel = replace(kernel, variants={"plain": hopper, "other": replace(plain, name="other")})
-    assert settled(kernel, ARCHITECTURES[80])[:2] == ["plain requires cc >= 90"] * 2
-    assert settled(kernel)[1] == configuration(block_size=64)
-
-
-def test_at_most_a_few(tmp_path: Path) -> None:
-    items = range(1, 17)
-    text = "".join(f'[[initial]]\nvariant = "plain"\nparameters = {{ items = {i} }}\n' for i in items)
-    entries = settled(with_initial(tmp_path, text, items=list(items)))
-    assert [isinstance(one, Configuration) for one in entries] == [True] * MAX_INITIAL + [False] * (
-        16 - MAX_INITIAL
-    )
-    assert entries[-1] == f"beyond the first {MAX_INITIAL}"
-
-
 def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_kernel(tmp_path, extra=INITIAL)
     lines = said_by(capsys, "show", str(path)).out.splitlines()
@@ -269,16 +239,6 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "  initial  1. plain block_size=128 items=2, the default  (large)"
         in said_by(capsys, "show", str(path)).out
     )
-    long = INITIAL.replace("n >= 1024", "n >= 1024 and n " + "+ 0 " * 40 + "< 0")
-    path = write_kernel(tmp_path, extra=long)
-    out = said_by(capsys, "show", str(path)).out
-    (line,) = (line for line in out.splitlines() if "1. plain" in line)
-    assert line.startswith("  unused   1. plain  (large): holds when n >= 1024 and n + 0")
-    assert out.count("+ 0") < 40 and " ...\n" in out
-    out = said_by(capsys, "show", "gemm", "--full", "--cc", "80", "--size", "m=64,n=64,k=64").out
-    _, _, left_out = " ".join(out.split()).partition("variants that are left out here: ")
-    assert "(wgmma);" in left_out
-    assert sum("wgmma " in line for line in out.splitlines() if line.startswith("  unused")) == 0
     path = write_kernel(tmp_path, extra=INITIAL)
     data = json.loads(said_by(capsys, "show", str(path), "--size", "n=512", "--json").out)
     assert data["seeds"][0]["refused"] == "holds when n >= 1024"

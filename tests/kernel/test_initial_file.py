@@ -119,17 +119,6 @@ def test_mistakes_in_a_file_of_their_own_are_located(
         assert word in finding
 
 
-def test_of_several_variants_each_gets_the_parameters_that_it_has(tmp_path: Path) -> None:
-    wide = '[variants.wide]\nlike = "plain"\nparameters.unroll = { values = [1, 2] }\nlaunches = [{ '
-    wide += 'template = "scale.cu.j2", entry = "wide", arguments = ["x", "unroll"], grid = ["1"], block = ["32"] }]\n'
-    initial = '[[initial]]\nvariant = ["plain", "wide"]\nparameters = [{ items = 2 }, { unroll = 2 }]\n'
-    kernel = read_kernel(write(tmp_path, initial, SHARED + wide))
-    assert [dict(one.parameters) for one in kernel.initial] == [{"items": 2}, {"items": 2, "unroll": 2}]
-    write(tmp_path, initial.replace("unroll", "unrol"), SHARED + wide)
-    with pytest.raises(KernelError, match=r"initial\[0\]: parameters sets 'unrol'"):
-        read_kernel(tmp_path / "scale.toml")
-
-
 def test_show_has_conditions_as_written_and_what_their_names_mean(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,13 +11,12 @@ from tests.kernel_files import GOOD, MAP, write
 from tuner.core.errors import KernelError, UsageError
 from tuner.inspect.check.subjects import alternatives
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
+from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec, StepSpec
-from tuner.kernel.toml.table import is_name, name_for
 from tuner.tuning.accuracy import truth_of
 
 
@@ -32,13 +31,6 @@ def test_good_file_is_read(tmp_path: Path) -> None:
     small = kernel.problem(preset="small")
     assert (small.sizes, small.dtypes["output"], small.options) == ({"n": 16}, "float16", {"order": "down"})
     assert kernel.problem(sizes={"n": 7}, dtypes={"": "float16"}, preset="small").sizes == {"n": 7}
-
-
-@pytest.mark.parametrize(
-    ("written", "name"), [("3d-stencil", "_3d_stencil_"), ("(0.02)", "_0_02_"), ("int", "int_")]
-)
-def test_what_no_file_may_have_as_a_name_gets_one(written: str, name: str) -> None:
-    assert name_for(written) == name and is_name(name)
 
 
 def test_a_dtype_that_follows_another_may_be_chosen(tmp_path: Path) -> None:
@@ -172,14 +164,6 @@ def test_an_option_may_be_an_expression(tmp_path: Path) -> None:
         assert "option op of map" in str(caught.value)
 
 
-def test_tensors_may_be_absent(tmp_path: Path) -> None:
-    kernel = read_kernel(write(tmp_path, MAP))
-    for op, names in (("x", ["x", "out"]), ("y", ["y", "out"]), ("x * y", ["x", "y", "out"])):
-        assert list(kernel.present(kernel.problem(options={"op": op}))) == names
-    with pytest.raises(KernelError, match="reference: the numpy reference of out uses x, which is absent"):
-        read_kernel(write(tmp_path, MAP.replace("uses(op, 'x')\"", "order == 'down'\"", 1)))
-
-
 def test_the_reference_is_settled_for_a_problem(tmp_path: Path) -> None:
     kernel = read_kernel(write(tmp_path, MAP))
     gpu = ARCHITECTURES[90]
@@ -215,14 +199,6 @@ def test_steps_are_the_ladder_or_the_variants(tmp_path: Path) -> None:
     bare = read_kernel(write(tmp_path, GOOD))
     assert bare.ladder == ()
     assert bare.steps == (StepSpec("plain", "plain", doc="one element a thread"),)
-
-
-@pytest.mark.parametrize("name", builtin_kernels())
-def test_builtin_kernels_are_good(name: str) -> None:
-    kernel = load_kernel(name)
-    assert kernel.name == name
-    problems = {kernel.problem(preset=preset).key for preset in kernel.presets}
-    assert len(problems) == len(kernel.presets)
 
 
 def test_what_a_variant_needs_may_have_words(tmp_path: Path) -> None:

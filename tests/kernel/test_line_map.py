@@ -12,9 +12,7 @@ from tests.kernel.test_render import GPU, PARAMETERS, kernel_with
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_worker import Compiler
 from tuner.children.nvrtc import SourceRejected, compile_source
-from tuner.core.errors import CompileError
 from tuner.core.model import Configuration
-from tuner.inspect.explain.code import read_code
 from tuner.kernel.line_map import LineMap, with_line_directives
 from tuner.kernel.load import load_kernel, read_kernel
 from tuner.kernel.render import line_map, render
@@ -169,14 +167,6 @@ def test_compile_error_names_the_templates_line(part: str, location: str, tmp_pa
     assert "kernel.cu(" not in compilation.log
 
 
-def test_compile_error_shows_the_templates_line_beside_the_rendered_one(tmp_path: Path) -> None:
-    log = compiled(tmp_path, MAIN="nonsense").log
-    assert "y[0] = nonsense * {{ block_size }};" in log
-    assert "y[0] = nonsense * 32;" in log
-    log = compiled(tmp_path / "macro", MACRO="nonsense").log
-    assert log.count("q += nonsense;") == 1  # the same in both
-
-
 def test_instantiations_and_warnings_name_the_templates_line(tmp_path: Path) -> None:
     log = compiled(tmp_path, INCLUDE="x.member").log
     assert "own.cuh.j2:4: error: " in log
@@ -184,20 +174,6 @@ def test_instantiations_and_warnings_name_the_templates_line(tmp_path: Path) -> 
     compilation = compiled(tmp_path / "warned", MAIN="2; int unused = 3; y[0] = 3")
     assert compilation.status == "ok"
     assert "scale.cu.j2:8: warning" in compilation.log
-
-
-def test_error_without_a_map_names_the_rendered_line(tmp_path: Path) -> None:
-    source = "{% macro word() %}four{% endmacro %}\nint a;\n{{ word() | length }} nonsense;\n"
-    file = write_kernel(tmp_path, source=source)
-    request = RenderRequest(file, read_kernel(file).problem(), HOPPER, configuration())
-    assert Compiler(None).answer(request).error.startswith("kernel.cu:2: error: ")
-
-
-def test_explain_names_the_templates_line(tmp_path: Path) -> None:
-    file = write_kernel(tmp_path, source="int a;\n\n{{ 'nonsense' }};\n")
-    kernel = read_kernel(file)
-    with pytest.raises(CompileError, match=r"scale\.cu\.j2:3: error: "):
-        read_code(kernel, kernel.problem(), HOPPER, configuration())
 
 
 # -- directives

@@ -41,20 +41,6 @@ def test_each_limit_by_itself() -> None:
     assert result.limiters == (Limit("registers", 6, 8),)
 
 
-def test_what_cannot_be_resident_at_all() -> None:
-    result = occupancy(H200, 1024, 65, 0)
-    assert (result.active_blocks, result.limiter, result.warps) == (0, "registers", 0)
-    assert too_much(result)["registers"] == 1
-    result = occupancy(H200, 128, 32, 228 * KIB)
-    assert result.active_blocks == 0
-    assert too_much(result)["shared memory"] == KIB
-    assert too_much(occupancy(H200, 2048, 0, 0))["threads"] == 1024
-
-
-def test_unknown_registers_limit_nothing() -> None:
-    assert "registers" not in limits(occupancy(H200, 256, 0, 0))
-
-
 def test_carveout() -> None:
     # A quarter of 228 KiB is 57, and the next size there is 64: two blocks of 21 KiB + 1.
     assert shared_capacity(H200, 21 * KIB, 25) == 64 * KIB
@@ -188,17 +174,6 @@ def test_waves() -> None:
     assert not waves.at_once
     full = Waves(2112, 8, 132)
     assert (full.count, full.last_idle, full.idle) == (2.0, 0.0, 0.0)
-
-
-def test_one_wave_lasts_as_long_as_the_fullest_sm() -> None:
-    even = Waves(528, 8, 132)
-    assert even.at_once
-    assert (even.idle, even.last_idle, even.sms_used) == (0.0, 0.0, 132)
-    # 140 blocks: eight SMs have two, and all others wait for them.
-    assert Waves(140, 8, 132).idle == pytest.approx(1 - 140 / 264)
-    few = Waves(40, 8, 132)
-    assert few.sms_used == 40
-    assert few.idle == pytest.approx(1 - 40 / 132)
 
 
 # -- Little's law

@@ -11,7 +11,6 @@ from tuner.children.compilation import RenderRequest
 from tuner.children.compile_worker import Compiler
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
@@ -73,13 +72,6 @@ def test_what_a_template_gets_is_no_macro(tmp_path: Path) -> None:
     assert compiled(kernel)
 
 
-def test_what_an_argument_passes_is_no_macro(tmp_path: Path) -> None:
-    source = TEMPLATE.replace("template <int BM, bool FAST> ", "").replace("FAST", "fast")
-    source = source.replace("int n)", "int n, int BM)")
-    kernel = kernel_of(tmp_path, source, "twice", FILE.replace('"y", "count"', '"y", "count", "BM"'))
-    assert compiled(kernel)
-
-
 @pytest.mark.parametrize("value", ["fast * 1"])
 def test_what_an_argument_passes_as_another_dtype_is_no_macro(tmp_path: Path, value: str) -> None:
     source = TEMPLATE.replace("template <int BM, bool FAST> ", "").replace("FAST", "fast")
@@ -135,12 +127,6 @@ def test_a_number_of_the_sources_that_no_kernel_uses_stays(tmp_path: Path) -> No
     ((text, _),) = render(kernel, kernel.problem({"count": 77}), ARCHITECTURES[90], configuration())
     assert "#define count 77" not in text and compiled(kernel)
     assert not baked_names(kernel, kernel.variants["main"].launches)
-
-
-def test_an_argument_may_be_an_expression(tmp_path: Path) -> None:
-    kernel = kernel_of(tmp_path, TEMPLATE, ENTRY, FILE.replace('"y", "count"', '"y", "count // 2 * 2"'))
-    plan = make_plan(kernel, kernel.problem(), ARCHITECTURES[90], configuration())
-    assert plan.launches[0].arguments[-1][-1] == 1000
 
 
 OTHERS = [
@@ -208,16 +194,6 @@ def test_what_does_not_compile_has_a_remedy(
     kernel_of(tmp_path, code, "twice")
     words = ("--no-cpu", "--configurations", "1", "--cc", "90")
     assert said in said_by(capsys, "check", str(tmp_path / "twice.toml"), *words).out
-
-
-@pytest.mark.parametrize(("other", "said"), [("", False), (OTHERS[-1], True)])
-def test_check_says_where_code_of_the_host_is_left_out(
-    other: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kernel_of(tmp_path, TEMPLATE + other, ENTRY)
-    words = ("--no-cpu", "--configurations", "1", "--cc", "90")
-    result = said_by(capsys, "check", str(tmp_path / "twice.toml"), *words)
-    assert ("__CUDACC_RTC__" in result.err + result.out) is said
 
 
 def test_own_headers_may_have_host_code(tmp_path: Path) -> None:

@@ -51,16 +51,6 @@ SCRATCH = (
 BLOCK = 'block = ["block_size"]'
 
 
-def test_launch_is_settled(tmp_path: Path) -> None:
-    kernel = changed(tmp_path, (BLOCK, 'block = ["block_size", "items"]\nshared_bytes = "4 * block_size"'))
-    (launch,) = plan_of(kernel, block_size=128, items=3).launches
-    assert launch.grid == (3, 1, 1)
-    assert launch.block == (128, 3, 1)
-    assert launch.threads == 384
-    assert launch.shared_bytes == 512
-    assert launch.arguments == (("buffer", "x", 0), ("buffer", "y", 0), ("scalar", "int64", 1000))
-
-
 def test_a_plan_can_be_sent_to_another_process(tmp_path: Path) -> None:
     kernel = changed(
         tmp_path,
@@ -209,13 +199,6 @@ def test_an_absent_tensor_is_a_null_pointer(tmp_path: Path) -> None:
     assert numpy_of(kernel, with_z).keys() == {"y", "z"}
 
 
-def test_some_output_must_be_there(tmp_path: Path) -> None:
-    kernel = changed(tmp_path, ('role = "output" }', 'role = "output", when = "order == \'up\'" }'))
-    assert len(tensors_of(kernel, kernel.problem(), GPU)) == 2
-    with pytest.raises(KernelError, match="has no output"):
-        tensors_of(kernel, kernel.problem(options={"order": "down"}), GPU)
-
-
 def test_alignment_is_settled(tmp_path: Path) -> None:
     kernel = changed(tmp_path, (BLOCK, 'block = ["block_size"]\nalignment = "items * itemsize(input)"'))
     assert [plan_of(kernel, items=items).launches[0].alignment for items in (1, 2, 4)] == [4, 8, 16]
@@ -227,16 +210,6 @@ def test_alignment_is_settled(tmp_path: Path) -> None:
         plan_of(large)
 
 
-def test_scalars_are_as_their_dtype_holds_them(tmp_path: Path) -> None:
-    """The reference must not know them better than the kernel does."""
-    for dtype, value in (("float64", 0.1), ("float32", 0.10000000149011612), ("float16", 0.0999755859375),
-                         ("bfloat16", 0.10009765625), ("int32", 7)):  # fmt: skip
-        written = "7" if dtype == "int32" else "0.1"
-        scalars = f'[scalars]\na = {{ dtype = "{dtype}", value = "{written}" }}\n[reference]'
-        kernel = changed(tmp_path, ("[reference]", scalars))
-        assert scalars_of(kernel, kernel.problem(), GPU) == {"a": (dtype, value)}
-
-
 def test_whole_scalars_are_whole(tmp_path: Path) -> None:
     scalars = '[scalars]\nhalf = { dtype = "int32", value = "n / 2" }\n[reference]'
     kernel = changed(tmp_path, ("[reference]", scalars))
@@ -246,3 +219,13 @@ def test_whole_scalars_are_whole(tmp_path: Path) -> None:
         scalars_of(kernel, kernel.problem({"n": 11}), GPU)
     with pytest.raises(TunerError, match="half"):
         scalars_of(kernel, kernel.problem({"n": 2**40}), GPU)
+
+
+def test_scalars_are_as_their_dtype_holds_them(tmp_path: Path) -> None:
+    """The reference must not know them better than the kernel does."""
+    for dtype, value in (("float64", 0.1), ("float32", 0.10000000149011612), ("float16", 0.0999755859375),
+                         ("bfloat16", 0.10009765625), ("int32", 7)):  # fmt: skip
+        written = "7" if dtype == "int32" else "0.1"
+        scalars = f'[scalars]\na = {{ dtype = "{dtype}", value = "{written}" }}\n[reference]'
+        kernel = changed(tmp_path, ("[reference]", scalars))
+        assert scalars_of(kernel, kernel.problem(), GPU) == {"a": (dtype, value)}

@@ -18,11 +18,9 @@ from tuner.kernel.reference import (
     SettledReference,
     as_output,
     as_results,
-    in_full,
     norm_allowance,
     tolerance,
     word_of,
-    wrong_text,
 )
 from tuner.runtime.launch_limits import rounded
 from tuner.runtime.launches import Buffer
@@ -57,37 +55,6 @@ def test_values_and_magnitudes(text: str, value: object, magnitude: object) -> N
     assert (weights >= np.abs(values) * (1 - 1e-12)).all()
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('true')",
-        "a.tofile('x')",
-        "'text'",
-        "sum(a, out=a)",
-        "a if b else a",
-        "a if 'x' == 'x' else b",
-        "a if x == 'y' and x == 'z' else b",
-        "a if x in [] else b",
-        "a ** b",
-        "a < b < a",
-        "a := 5",
-        "",
-        "a // b",
-    ],
-)
-def test_what_is_not_arithmetic_is_refused(text: str) -> None:
-    with pytest.raises(ExpressionError):
-        ArrayExpression(text)
-
-
-def test_unknown_names_and_shapes_that_do_not_fit() -> None:
-    with pytest.raises(ExpressionError, match="unknown name b"):
-        ArrayExpression("a + b").evaluate({"a": np.ones(3)})
-    with pytest.raises(ExpressionError, match="a @ b"):
-        ArrayExpression("a @ b").evaluate({"a": np.ones((2, 3)), "b": np.ones((2, 3))})
-    assert ArrayExpression("a @ b + n").names == {"a", "b", "n"}
-
-
 def test_choices_are_settled() -> None:
     mean = "mean(a) if op in ['mean', 'average'] else max(a)"
     text = f"sum(a) if op == 'sum' else ({mean}) / (2 if input != 'half' else 1)"
@@ -110,13 +77,6 @@ def test_choices_are_settled() -> None:
         expression.settled({"op": "sum"})
     plain = ArrayExpression("a + 1")
     assert plain.settled({}) is plain
-
-
-def test_element_expressions_replace_their_names() -> None:
-    expression = ArrayExpression("2 * op + sum(op)").settled({}, {"op": "x - 1"})
-    assert expression.names == {"x"}
-    assert list(expression.evaluate({"x": np.array([3.0, 1.0])})[0]) == [6.0, 2.0]
-    assert ArrayExpression("op").settled({}, {"op": "x ** -2"}).names == {"x"}
 
 
 def test_rounded_operands_are_allowed_for() -> None:
@@ -208,17 +168,6 @@ def test_a_missing_term_does_not_pass(output: str) -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", list(UNIT_ROUNDOFF))
-def test_tolerance_grows_with_the_terms_and_the_factor(dtype: str) -> None:
-    limits = [tolerance(n, "float32", dtype) for n in (1, 10, 100, 10_000, 1_000_000)]
-    assert [t.coefficient for t in limits] == sorted(t.coefficient for t in limits)
-    assert [t.norm_coefficient for t in limits] == sorted(t.norm_coefficient for t in limits)
-    assert limits[0].unit >= UNIT_ROUNDOFF[dtype]
-    twice = tolerance(100, "float32", dtype, 2.0)
-    assert twice.coefficient == pytest.approx(2 * limits[2].coefficient)
-    assert all(math.isfinite(v) for t in limits for v in (t.coefficient, t.unit, t.tiny, t.norm_coefficient))
-
-
 @pytest.mark.parametrize(
     ("terms", "coefficient", "norm"),
     [(1, 3.125, 4 + 1 / 16), (64, 64 + 8 + 2, 16 + 4 + 2), (100, 80 + 12.5 + 2, 20 + 6.25 + 2)],
@@ -278,15 +227,6 @@ def test_from_where_on_integers_on_the_way_may_have_wrapped(
     assert word_of(Buffer("y", (1,), output, "output"), tensors) == word
 
 
-def test_numbers_of_messages() -> None:
-    assert [in_full(2**60 + 1), in_full(np.int64(-7)), in_full(1 / 3), in_full(1 / 3, 9)] == [
-        "1152921504606846977", "-7", "0.333333", "0.333333333"
-    ]  # fmt: skip
-    assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 elements are wrong"
-    assert wrong_text(0.1, 0.1 + 1e-8, 1, 1).startswith("is 0.1, expected 0.10000001;")
-    assert wrong_text(1, 2, 1, 2) == "is 1, expected 2; 1 of 2 elements are wrong"
-
-
 @pytest.mark.parametrize("dtype", UNIT_ROUNDOFF)
 def test_what_rounding_costs_is_what_a_dtype_rounds(dtype: str) -> None:
     """One and a unit roundoff is a tie, to even; a little more is rounded up. Half of the smallest number is zero."""
@@ -310,8 +250,3 @@ def test_references_agree_within_a_billionth_and_a_tenth_of_what_a_sum_may_be_of
     host = Expected(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
     for off, where in ((near, None), (-near, None), (far, (1,)), (-far, (1,))):
         assert disagreement(tolerance(1, dtype, dtype), np.array([1.0, 2.0 + 2.0 * off]), host) == where
-
-
-def test_integers_of_references_are_equal_also_where_a_difference_overflows() -> None:
-    least, zero = np.array([-(2**63)]), Expected(np.zeros(1, np.int64), 0.0)
-    assert disagreement(tolerance(1, "int64", "int64"), least, zero) == (0,)

@@ -87,12 +87,6 @@ def test_what_pruning_rules_exclude_is_valid_and_not_searched(tmp_path):
         SearchSpace.from_kernel(kernel, small, GPU, fixed={"block_size": [256]})
 
 
-def test_steps_do_not_change_the_set(monkeypatch):
-    expected = list(build(MIXED).configurations())
-    monkeypatch.setattr(enumeration, "CHUNK", 7)
-    assert list(build(MIXED).configurations()) == expected
-
-
 def test_contains_and_encode():
     space = build(MIXED)
     inside = set(space.configurations())
@@ -142,24 +136,6 @@ def test_nearest_prefers_hamming_then_steps():
     assert space.configuration(space.nearest(wanted, excluded)).values == {"a": 4, "b": 3}
     excluded[:] = True
     assert space.nearest(wanted, excluded) is None
-
-
-def test_default_or_the_valid_configuration_nearest_to_it():
-    parameters = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
-    assert build(variant("v", parameters, defaults={"a": 3, "b": 2})).default.values == {"a": 3, "b": 2}
-    space = build(variant("v", parameters, ["a * b != 6"], defaults={"a": 3, "b": 2}))
-    assert space.default.values == {"a": 2, "b": 2}
-    assert build(variant("v", parameters, defaults={"a": 3}), fixed={"a": [1, 4]}).default.values["a"] == 4
-
-
-def test_several_variants():
-    small, large = variant("small", {"a": [1, 2]}), variant("large", {"a": [1, 2, 3], "b": [1, 2]})
-    space = build(small, large)
-    assert (len(space), space.size_before) == (8, 8)
-    assert [c.variant for c in space.configurations()] == ["small"] * 2 + ["large"] * 6
-    assert space.default == Configuration.of("small", {"a": 1})
-    narrowed = build(small, large, variants=("large",))
-    assert (len(narrowed), narrowed.default.variant) == (6, "large")
 
 
 def test_fixing_parameters():
@@ -225,14 +201,6 @@ def test_what_divides_by_zero_is_not_valid(monkeypatch):
     space = build(variant("v", {"a": [64, 32, 128, 256, 512]}, ["1 // (a - 64) >= -1"]))
     assert space.sampled
     assert space.default.values["a"] != 64
-
-
-def test_variants_that_cannot_run_are_left_out():
-    ok, modern = variant("ok", {"a": [1]}), variant("modern", {"a": [1]}, requires="cc >= 100")
-    space = build(ok, modern)
-    assert [v.name for v in space.variants] == ["ok"]
-    assert space.left_out == {"modern": "requires cc >= 100"}
-    assert len(build(ok, modern, gpu=ARCHITECTURES[100])) == 2
 
 
 def test_restricted_to_a_recording():

@@ -64,11 +64,7 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
     ("permute", "float32", "rows", {"block_size": 64, "order": "input"}, {"axes": "bac"}, (7, 5, 36)),
     ("permute", "bfloat16", "gathered", {"block_size": 64, "vector_width": 8}, {"axes": "bac"}, (7, 5, 37)),
     (
-        "rope",
-        "float32",
-        "heads",
-        {"pairs_per_thread": 2},
-        {"style": "interleaved", "angles": "computed"},
+        "rope", "float32", "heads", {"pairs_per_thread": 2}, {"style": "interleaved", "angles": "computed"},
         (7, 3, 2, 12),
     ),
     ("reduce_axis", "bfloat16", "columns", {"parts": 4, "lanes": 8}, {"over": "rows", "op": "argmin"}, (150, 68)),
@@ -83,12 +79,8 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
     ),
     *(
         (
-            "reduce_axis",
-            dtype,
-            "columns",
-            {"lanes": 8, "row_starts": "anywhere", **changed},
-            {"over": "rows", **options},
-            sizes,
+            "reduce_axis", dtype, "columns", {"lanes": 8, "row_starts": "anywhere", **changed},
+            {"over": "rows", **options}, sizes,
         )
         for dtype, changed, options, sizes in (
             ("bfloat16", {"parts": 4, "vector_width": 8}, {"op": "max"}, (150, 67)),

@@ -8,7 +8,6 @@ import pytest
 
 from tests.templates.machine_code import gpu
 from tuner.core.errors import UsageError
-from tuner.core.model import Configuration, Value
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, reference_launch, tensors_of
 from tuner.kernel.render import render
@@ -43,12 +42,6 @@ def test_only_what_is_used_is_read(op: str, used: str) -> None:
     assert list(reference.arguments[:3]) == given
 
 
-def test_one_thread_is_for_small_arrays() -> None:
-    assert "one_thread" not in TRANSFORM.usable_variants(TRANSFORM.problem({"n": 1 << 20}), gpu())[1]
-    refused = TRANSFORM.usable_variants(TRANSFORM.problem({"n": (1 << 20) + 1}), gpu())[1]
-    assert refused["one_thread"] == "needs n of at most 2^20"
-
-
 def test_the_default_is_a_sensible_kernel_in_every_dtype() -> None:
     """It stands beside every winner, and is what a search starts from."""
     for dtype, width in (("float16", 8), ("bfloat16", 8), ("float32", 4)):
@@ -70,41 +63,6 @@ def test_baselines_are_for_the_default_expression_alone() -> None:
         for (call,) in TRANSFORM.baselines.values():
             assert call.when is not None
             assert bool(call.when.evaluate(names)) == (op == INPUTS[0][0])
-
-
-def narrowed(name: str, cc: int, n: int) -> dict[str, set[Configuration]]:
-    """Return the configurations of each step that the GPU can run."""
-    kernel, found = load_kernel(name), {}
-    for step in kernel.steps:
-        options: dict[str, Value] = dict(step.options)
-        problem = kernel.problem({"n": n}, step.dtypes, options)
-        if step.variant in kernel.usable_variants(problem, gpu(cc))[1]:
-            continue
-        space = SearchSpace.from_kernel(kernel, problem, gpu(cc), [step.variant])
-        found[step.name] = {
-            configuration
-            for configuration in space.configurations()
-            if all(configuration.values[p] in values for p, values in step.parameters.items())
-        }
-    return found
-
-
-@pytest.mark.parametrize("cc", (75, 120))
-@pytest.mark.parametrize("name", ("vector_add", "transform"))
-def test_every_step_has_configurations(name: str, cc: int) -> None:
-    """Only what needs cp.async or bulk copies is left out. tests/studies/test_ladder_steps.py has those of Hopper."""
-    found = narrowed(name, cc, 1 << 20)
-    assert found and all(found.values())
-    steps = len(load_kernel(name).steps)
-    assert len(found) == steps - (2 if cc == 75 else 0)
-
-
-def test_steps_of_the_vector_add_differ_in_what_their_names_say() -> None:
-    found = narrowed("vector_add", 90, 1 << 20)
-    by_half2 = found["half x 8 by half2"]
-    packed = found["half x 8 packed"]
-    assert {c.values["arrangement"] for c in by_half2} == {"blocked"}
-    assert {c.values["items_per_thread"] * c.values["vector_width"] for c in by_half2 | packed} == {8}  # type: ignore[operator]
 
 
 def test_persistent_grids_are_multiples_of_the_sms() -> None:
