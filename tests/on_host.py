@@ -176,3 +176,22 @@ def product_at(
     whole = np.pad(c.numbers.astype(np.float32), (0, apart - n), constant_values=np.nan).reshape(rows, apart)
     assert np.isnan(whole[:, n:]).all()
     return whole[:, :n].reshape(expected.shape), expected
+
+
+def worst_error(host: HostConfiguration, sizes: Mapping[str, int], schedule: Schedule) -> float:
+    """Return the largest error of an element of a product of normal numbers, in units of what rounding allows for."""
+    kernel, rng, memory = host.kernel, np.random.default_rng(0), host.scratch(sizes)
+    of = kernel.problem(dict(sizes), host.problem.dtypes, host.problem.options)
+    named: dict[str, Any] = {**sizes}
+    for buffer in tensors_of(kernel, of, host.gpu):
+        memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 16, buffer.name)
+        if buffer.role == "input":
+            memory[buffer.name].fill(rng.normal(size=buffer.count))
+            array = memory[buffer.name].numbers.astype(np.float64).reshape(buffer.shape)
+            named[buffer.name] = array.T if buffer.transposed else array
+    host.run(sizes, memory, schedule)
+    expected, magnitude = numpy_of(kernel, of)["c"].evaluate(named)
+    unit = {"float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}[of.dtypes["output"]]
+    allowed = (sizes["k"] + 4) * 2.0**-24 * magnitude + unit * abs(expected) + 2.0**-24
+    errors = abs(memory["c"].numbers.reshape(expected.shape) - expected) / allowed
+    return float(np.where(np.isfinite(errors), errors, np.inf).max())

@@ -78,11 +78,7 @@ def test_compilers_get_huge_pages_unless_the_user_says_otherwise(
 
 @pytest.mark.parametrize(
     ("source", "said"),
-    [
-        ("{% if %}", "scale.cu.j2:1: "),
-        ("{{ 'a' * 5000000 }}", "limit"),
-        ("int x;", "no kernel named"),
-    ],
+    [("{% if %}", "scale.cu.j2:1: "), ("{{ 'a' * 5000000 }}", "limit"), ("int x;", "no kernel named")],
 )
 def test_template_that_does_not_render(tmp_path: Path, pool: CompilePool, source: str, said: str) -> None:
     bench = Bench(tmp_path, pool, source)

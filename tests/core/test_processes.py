@@ -43,10 +43,7 @@ TYPED: Channel[Point | Line, Point | Line] = Channel(Point | Line, Point | Line)
 
 
 def child_of(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    body: str,
-    channel: Channel[Any, Any] = ANYTHING,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, channel: Channel[Any, Any] = ANYTHING
 ) -> Child[Any, Any]:
     """Start a child that runs this text."""
     (tmp_path / "child_under_test.py").write_text(HEAD + textwrap.dedent(body))

@@ -54,29 +54,6 @@ def test_as_much_as_a_limit_fits(
         read(tmp_path / "a.json", data)
 
 
-@pytest.mark.parametrize(
-    ("limit", "most"),
-    [
-        ("t1.MOST", {"TuningParameters": 2, "Conditions": 1}),
-        ("t1.MOST_OF_ALL", 4),
-        ("foreign_json.SPACE_BYTES", 100),
-    ],
-)
-def test_as_much_of_a_space_as_a_limit_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: Any
-) -> None:
-    parameters = [{"Name": "a", "Values": "[1, 2, 3]"}, {"Name": "b", "Values": "[1, 2]"}]
-    path = space(tmp_path, *parameters, Conditions=[{"Expression": "a < b"}, {"Expression": "b > 0"}])
-    assert list(read_t1(path).parameters) == ["a", "b"] and len(read_t1(path).conditions) == 2
-    monkeypatch.setattr("tuner.formats.t1.MOST", {"TuningParameters": 2, "Conditions": 2})
-    monkeypatch.setattr("tuner.formats.t1.MOST_OF_ALL", 5)
-    monkeypatch.setattr("tuner.formats.foreign_json.SPACE_BYTES", path.stat().st_size)
-    assert read_t1(path)
-    monkeypatch.setattr(f"tuner.formats.{limit}", most)
-    with pytest.raises(RecordingError):
-        read_t1(path)
-
-
 def test_the_longest_list_of_values() -> None:
     for most in ("range(10000)", "range(9999) + [9999]", "[i for i in range(10000)]"):
         assert parse_values(most) == tuple(range(10_000))
@@ -116,14 +93,7 @@ def test_which_numbers_are_times(value: object, unit: float, time_ns: float | No
 
 
 @pytest.mark.parametrize(
-    ("rate", "time_ns"),
-    [
-        (2.0, 5e8),
-        (1e18, None),
-        (2e-18, 1e9 / 2e-18),
-        (1e-18, None),
-        (True, None),
-    ],
+    ("rate", "time_ns"), [(2.0, 5e8), (1e18, None), (2e-18, 1e9 / 2e-18), (1e-18, None), (True, None)]
 )
 def test_which_numbers_are_rates(rate: object, time_ns: float | None) -> None:
     assert rate_as_ns(rate) == time_ns

@@ -51,8 +51,6 @@ def test_values_that_are_refused(text: object) -> None:
 BROKEN = {
     "empty": b"",
     "text": b"some text",
-    "list": b"[]",
-    "null": b"null",
     "deep": b"[" * 200_000,
     "cut": gzip.compress(json.dumps(cache()).encode())[:30],
     "not-gzip": b"\x1f\x8bxxxxxxxx",
@@ -63,7 +61,6 @@ BROKEN = {
     "t4-empty": json.dumps({"results": []}).encode(),
     "t4-without-configuration": json.dumps({"results": [{}]}).encode(),
     "t4-of-lists": json.dumps({"results": [{"configuration": {"a": [1]}}]}).encode(),
-    "t4-surrogate": b'{"results": [{"configuration": {"a": "\\ud800"}}]}',
     "t1": json.dumps(t1()).encode(),
 }
 

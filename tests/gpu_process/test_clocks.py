@@ -76,10 +76,7 @@ def test_nvml_that_does_not_answer_is_silent(nvml: Any, monkeypatch: pytest.Monk
     ],
 )
 def test_stamps(
-    before: list[tuple[int, int]],
-    after: list[tuple[int, int]],
-    span: Span,
-    monkeypatch: pytest.MonkeyPatch,
+    before: list[tuple[int, int]], after: list[tuple[int, int]], span: Span, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stamps = Stamps.__new__(Stamps)
     stamps._sides = [0, 1]

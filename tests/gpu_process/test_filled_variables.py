@@ -129,8 +129,7 @@ class Card:
 
 
 def test_variables_hold_inputs_as_they_are_at_each_look_and_are_put_back_to_them(
-    monkeypatch: pytest.MonkeyPatch,
-    launch: Any,
+    monkeypatch: pytest.MonkeyPatch, launch: Any
 ) -> None:
     card = Card(launch)
     loaded = card.load(monkeypatch, ("weights", "w", 12), ("table", "w", 12))

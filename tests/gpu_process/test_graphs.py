@@ -103,18 +103,3 @@ def test_rates_are_of_what_was_launched(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.event_ns == 1e5
     assert found.noise["cold, rested"] == max(calibration.LEAST_NOISE, 0.001)
     assert found.short_noise_ns["rotating"] == pytest.approx(1e5 * 0.001)
-
-
-def test_noise_is_that_of_each_load_against_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    timing_of = MagicMock()
-    timing_of.return_value.run.return_value.rounds = [
-        [[1.0 + 1e-4 * load] for load in range(calibration.LOADS)] for _ in range(24)
-    ]
-    monkeypatch.setattr(calibration, "InterleavedTiming", timing_of)
-    calibrator = calibration.Calibrator(ARCHITECTURES[90], *(MagicMock() for _ in range(3)))
-    found = calibrator._noise(MagicMock(), MagicMock(), heavy=False)
-    contestants, *_ = timing_of.return_value.run.call_args.args
-    assert len(contestants) == calibration.LOADS
-    assert len(found) == calibration.LOADS * (calibration.LOADS - 1) // 2
-    assert max(found) == pytest.approx(1e-4 * (calibration.LOADS - 1), rel=0.01)
-    assert min(found) == pytest.approx(1e-4, rel=0.01)

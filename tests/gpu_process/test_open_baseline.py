@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.torch_on_numpy import torch_on_numpy
-from tuner.core.errors import TunerError, UsageError
+from tuner.core.errors import UsageError
 from tuner.core.model import Gpu
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of
@@ -161,19 +161,3 @@ def test_arguments_of_functions() -> None:
         arguments_for(lambda a, streem: None, values, "f")
     with pytest.raises(UsageError, match="does not say what it takes"):
         arguments_for(dict, values, "dict")
-
-
-@pytest.mark.parametrize(
-    ("source", "function", "part"),
-    [
-        ("def add(a): ...", "ad", "has no function 'ad'; did you mean add"),
-        ("raise ValueError('first\\nsecond')", "add", "mine.py:1: ValueError: first; correct"),
-        ("import nothing_like_this", "add", "No module named 'nothing_like_this'; install"),
-    ],
-)
-def test_functions_that_cannot_be_loaded(source: str, function: str, part: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(source)
-    with pytest.raises(TunerError) as caught:
-        load_function(function, tmp_path / "mine.py")
-    assert part in str(caught.value)
-    assert "\n" not in str(caught.value)

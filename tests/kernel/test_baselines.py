@@ -15,12 +15,7 @@ from tests.torch_on_numpy import torch_on_numpy
 from tuner.core.errors import ExpressionError, TunerError, UsageError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.library_call import FUNCTIONS, LibraryCall
-from tuner.kernel.baselines import (
-    baselines_of,
-    launch_of,
-    parse_baseline,
-    settle_baseline,
-)
+from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.reference import numpy_of

@@ -25,9 +25,8 @@ from tuner.kernel.batching import (
     choose_conditions,
     footprint,
 )
-from tuner.kernel.load import load_kernel, read_kernel
-from tuner.kernel.plan import tensors_of
-from tuner.kernel.roofline import ARCHITECTURES, Roof, roof_of
+from tuner.kernel.load import read_kernel
+from tuner.kernel.roofline import ARCHITECTURES, Roof
 from tuner.runtime.launches import Buffer
 
 H200 = ARCHITECTURES[90]
@@ -64,25 +63,6 @@ def test_short_problems_rotate_and_long_ones_are_cold() -> None:
 @pytest.mark.parametrize(("regime", "least_ns"), [(RESTED, 10.0), (SUSTAINED, 1e9)])
 def test_requested_mode_is_used(mode: Mode, regime: Regime, least_ns: float) -> None:
     assert choose_conditions(memory_roof(least_ns), mode, regime) == (Conditions(mode, regime), "as asked")
-
-
-@pytest.mark.parametrize(
-    ("name", "sizes", "mode"),
-    [
-        ("vector_add", {"n": 2**16}, Mode.ROTATING),
-        ("vector_add", {"n": 2**28}, Mode.COLD),
-        ("gemm", {"m": 256, "n": 256, "k": 256}, Mode.ROTATING),
-        ("gemm", {"m": 4096, "n": 4096, "k": 4096}, Mode.COLD),
-    ],
-)
-def test_built_in_problems(name: str, sizes: dict[str, int], mode: Mode) -> None:
-    kernel = load_kernel(name)
-    problem = kernel.problem(sizes)
-    assert choose_conditions(roof_of(kernel, problem, H200), None, RESTED)[0].mode is mode
-    batch = batch_of(
-        roof_of(kernel, problem, H200), tensors_of(kernel, problem, H200), H200, Conditions(mode)
-    )
-    assert (batch == Batch(1, 1)) is (mode is Mode.COLD)
 
 
 # -- calls and copies

@@ -145,3 +145,22 @@ def test_an_argument_that_only_some_options_have(tmp_path: Path) -> None:
         assert len(entry.arguments) == count and all(item.when is None for item in entry.arguments)
     with pytest.raises(KernelError, match="uses unknown name 'rows'"):
         kernel(tmp_path, edits[0], (edits[1][0], edits[1][1].replace("way == 'long'", "rows > 3")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('["copy", "a"]', '["copy", "b"]', "tensor_map 'b' is not a tensor or scratch"),
+        ('["copy", "a"]', "[]", "tensor_map is empty"),
+        ('["copy", "a"]', '["copy", "columns"]', "choose from: a, c, copy, other"),
+        ('["1", "4"]', '["64"]', "box has 1 sides"),
+        ('["1", "4"]', '["64", "64"], swizzle = 128', "swizzle"),
+        ('["1", "4"]', '["64", "stages"]', "unknown name 'stages'"),
+        ('when = "columns % (4 * width) != 0"\n', 'when = "columns % depth != 0"\n', "unknown name 'depth'"),
+        ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "did you mean when?"),
+    ],
+)
+def test_mistakes_are_said(tmp_path: Path, old: str, new: str, words: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        kernel(tmp_path, (old, new))
+    assert words in f"{caught.value}"

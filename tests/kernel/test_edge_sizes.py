@@ -68,8 +68,7 @@ def test_products_of_two_parameters_are_lengths_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variant", "layout", "fewest"),
-    [("gemv_columns", "nn", 1), ("wgmma_skinny_m", "nn", 8)],
+    ("variant", "layout", "fewest"), [("gemv_columns", "nn", 1), ("wgmma_skinny_m", "nn", 8)]
 )
 def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str, fewest: int) -> None:
     of = product(1, 8192, 8192, layout)

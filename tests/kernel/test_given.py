@@ -45,8 +45,7 @@ def kernel_file(folder: Path, init: str, dtype: str = "input", shape: str = '["n
     assert X in GOOD
     (folder / "f.py").write_text(FUNCTIONS)
     return write(
-        folder,
-        GOOD.replace(X, f'x = {{ shape = {shape}, dtype = "{dtype}", init = {init}{more} }}'),
+        folder, GOOD.replace(X, f'x = {{ shape = {shape}, dtype = "{dtype}", init = {init}{more} }}')
     )
 
 

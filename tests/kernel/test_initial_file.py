@@ -101,11 +101,7 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("edit", "at", "words"), MISTAKES)
 def test_mistakes_in_a_file_of_their_own_are_located(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    edit: tuple[str, str],
-    at: str,
-    words: tuple[str, ...],
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], edit: tuple[str, str], at: str, words: tuple[str, ...]
 ) -> None:
     path = write(tmp_path, INITIAL.replace(*edit))
     with pytest.raises(KernelError, match=r"scale\.initial\.toml"):

@@ -19,10 +19,7 @@ from tuner.kernel.toml.file import MAX_FILE_BYTES
     ("text", "part"),
     [
         ("[kernel", "not valid TOML"),
-        (
-            "a = {\n b = 1 }",
-            "(at line 1, column 6); a table in { } stands on one line",
-        ),
+        ("a = {\n b = 1 }", "(at line 1, column 6); a table in { } stands on one line"),
         ("a = { b = 1, }", "without a comma behind its last entry"),
         ("a = \u201cb\u201d", "write plain quotes"),
         ("[kernel]\nfast = [\n\n", "at line 2, the end"),

@@ -111,12 +111,6 @@ def test_template_that_measures_a_macro_has_no_map(tmp_path: Path) -> None:
     assert lines is None
 
 
-def test_plain_file_has_its_own_lines(tmp_path: Path) -> None:
-    kernel = kernel_with(tmp_path, "int a;\nint b;\n", "k.cu")
-    [(source, lines)] = maps_of(kernel, Configuration.of("v", PARAMETERS))
-    assert named(source, lines)[-3:] == ["k.cu:1 int a;", "k.cu:2 int b;", "k.cu:3 "]
-
-
 # -- messages
 
 KERNEL = """\

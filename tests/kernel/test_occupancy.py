@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from tests.compiled_once import run_once
 from tuner.children.headers import header_folders
 from tuner.core.model import Gpu
-from tuner.kernel.occupancy import Limit, Occupancy, Waves, occupancy, shared_capacity
+from tuner.kernel.occupancy import Limit, Occupancy, Waves, occupancy
 from tuner.kernel.roofline import ARCHITECTURES, bytes_in_flight
 
 KIB = 1024
@@ -39,24 +38,6 @@ def test_each_limit_by_itself() -> None:
     # 32 a thread.
     assert too_much(result) == {"threads": 0, "blocks": 0, "registers": 8, "shared memory": 0}
     assert result.limiters == (Limit("registers", 6, 8),)
-
-
-def test_carveout() -> None:
-    # A quarter of 228 KiB is 57, and the next size there is 64: two blocks of 21 KiB + 1.
-    assert shared_capacity(H200, 21 * KIB, 25) == 64 * KIB
-    assert limits(occupancy(H200, 128, 32, 21 * KIB, carveout=25))["shared memory"] == 2
-    assert limits(occupancy(H200, 128, 32, 21 * KIB))["shared memory"] == 10
-    # A block that needs more than was requested gets it, once.
-    assert limits(occupancy(H200, 128, 32, 150 * KIB, carveout=0))["shared memory"] == 1
-    assert shared_capacity(T4, 0, 50) == 32 * KIB
-    assert shared_capacity(T4, 0, 51) == 64 * KIB
-    assert shared_capacity(replace(H200, cc=103), 0, 10) == 32 * KIB
-
-
-def test_barriers_count_from_hopper_on() -> None:
-    assert limits(occupancy(H200, 64, 32, 0, barriers=4))["barriers"] == 16
-    assert "barriers" not in limits(occupancy(A100, 64, 32, 0, barriers=4))
-    assert limits(occupancy(ARCHITECTURES[120], 64, 32, 0, barriers=4))["barriers"] == 6
 
 
 # -- NVIDIA's own calculator, where its header and a compiler are

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.faults.kernels import configuration, write_kernel
-from tuner.core.errors import ExpressionError, KernelError, TunerError
+from tuner.core.errors import ExpressionError, KernelError
 from tuner.core.model import Configuration
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import (
@@ -208,17 +208,6 @@ def test_alignment_is_settled(tmp_path: Path) -> None:
     large = changed(tmp_path, (BLOCK, 'block = ["block_size"]\nalignment = "512"'))
     with pytest.raises(KernelError, match="up to 256"):
         plan_of(large)
-
-
-def test_whole_scalars_are_whole(tmp_path: Path) -> None:
-    scalars = '[scalars]\nhalf = { dtype = "int32", value = "n / 2" }\n[reference]'
-    kernel = changed(tmp_path, ("[reference]", scalars))
-    assert scalars_of(kernel, kernel.problem({"n": 10}), GPU) == {"half": ("int32", 5)}
-    assert type(scalars_of(kernel, kernel.problem({"n": 10}), GPU)["half"][1]) is int
-    with pytest.raises(KernelError, match="half"):
-        scalars_of(kernel, kernel.problem({"n": 11}), GPU)
-    with pytest.raises(TunerError, match="half"):
-        scalars_of(kernel, kernel.problem({"n": 2**40}), GPU)
 
 
 def test_scalars_are_as_their_dtype_holds_them(tmp_path: Path) -> None:

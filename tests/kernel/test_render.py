@@ -154,13 +154,10 @@ def test_template_sees_element_expressions(tmp_path: Path) -> None:
     ("text", "parts"),
     [
         ("\n\n{{ blok_size }}", ("k.cu.j2:3: ", "'blok_size' is undefined; did you mean block_size?")),
-        ("\n{{ problem.m }}", ("k.cu.j2:2: ", "'m'", "problem: choose from: n")),
         ("\n{% if %}", ("k.cu.j2:2: ", "Expected an expression")),
-        ("{{ 1 // 0 }}", ("k.cu.j2", "zero")),
         ('{% include "nowhere.cuh.j2" %}', ("k.cu.j2:1: ", "nowhere.cuh.j2")),
         ('{% include "../../../etc/passwd" %}', ("k.cu.j2:1: ", "to include")),
         (FOR * 30 + "{% endfor %}" * 30, ("k.cu.j2: blocks are nested too deeply",)),
-        (IF * 150 + "{% endif %}" * 150, ("k.cu.j2: blocks are nested too deeply",)),
         ("{{ cc" + " + cc" * 300 + " }}", ("k.cu.j2: expressions are nested too deeply",)),
         ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", ("k.cu.j2:1: ", "nested too deeply")),
         ("{{ range(a=1, a=2) }}", ("k.cu.j2: keyword argument repeated",)),
@@ -178,7 +175,6 @@ def test_errors_name_the_template_and_the_line(text: str, parts: tuple[str, ...]
     ("text", "location"),
     [
         ('\n{% include "wrong/value.cuh.j2" %}', "wrong/value.cuh.j2:3: "),
-        ('\n{% include "wrong/syntax.cuh.j2" %}', "wrong/syntax.cuh.j2:2: "),
         ('{% from "wrong/macro.j2" import m %}\n\n{{ m(1) }}', "wrong/macro.j2:2: "),
         ("{% macro m() %}\n{{ 1 // 0 }}\n{% endmacro %}\n\n{{ m() }}", "k.cu.j2:2: "),
     ],

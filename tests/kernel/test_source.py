@@ -22,10 +22,8 @@ def parameters(text: str, name: str = "") -> dict[str, tuple[str, int, bool, str
     ("written", "name", "read"),
     [
         ("const float* x", "x", ("float", 1, True, "float32")),
-        ("float * const x", "x", ("float", 1, False, "float32")),
         ("const volatile double x[]", "x", ("double", 1, True, "float64")),
         ("const long long int x = 3", "x", ("long long", 0, False, "int64")),
-        ("std::size_t x", "x", ("size_t", 0, False, "int64")),
         ("const __half* x", "x", ("__half", 1, True, "float16")),
         ("__nv_bfloat16 *x", "x", ("__nv_bfloat16", 1, False, "bfloat16")),
         ("real* x", "x", ("double", 1, False, "float64")),
@@ -35,7 +33,6 @@ def parameters(text: str, name: str = "") -> dict[str, tuple[str, int, bool, str
         ("const struct Point* x", "x", ("Point", 1, True, None)),
         ("cuFloatComplex* x", "x", ("cuFloatComplex", 1, False, "complex64")),
         ("const cuda::std::complex<double>* x", "x", ("complex<double>", 1, True, "complex128")),
-        ("const float *RESTRICT const x", "x", ("float", 1, True, "float32")),
         ("const cf* x", "x", ("thrust::complex<float>", 1, True, "complex64")),
         ("float*", "argument1", ("float", 1, False, "float32")),
     ],

@@ -9,23 +9,14 @@ from typing import Any
 import jinja2
 import pytest
 
-from tests.templates.machine_code import (
-    LDG,
-    LDGSTS,
-    STG,
-    UBLKCP,
-    code_of,
-    count_of,
-    gpu,
-    moves,
-)
+from tests.templates.machine_code import LDG, LDGSTS, STG, UBLKCP, code_of, count_of, gpu, moves
 from tests.templates.sources import GENERATIONS, draw
 from tuner.children.nvrtc import Cubin, compile_source
 from tuner.core import paths
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan, reference_launch
-from tuner.kernel.render import render, render_launch
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dtypes import ITEMSIZE
 
@@ -131,19 +122,6 @@ def test_every_hint_reaches_the_machine_code(name: str, dtype: str, cc: int) -> 
             configuration = Configuration.of("vectorized", parameters)
             codes[load, store] = code_of(compiled(kernel, problem, device, configuration).cubin)
     assert len(set(codes.values())) == len(codes) == 7
-
-
-@pytest.mark.parametrize(("name", "dtype"), list(zip(KERNELS, DTYPES, strict=True)))
-def test_reference_compiles(name: str, dtype: str) -> None:
-    kernel, device = load_kernel(name), gpu(75 if dtype == "bfloat16" else 90)
-    assert kernel.reference.cuda is not None
-    for op in OPERATIONS if name == "transform" else OPERATIONS[:1]:
-        problem = problem_of(kernel, dtype, op)
-        source, entry = render_launch(kernel, kernel.reference.cuda, problem, device, Configuration("", ()))
-        assert compile_source(source, entry, device.arch).resources.spill_bytes == 0
-        launch = reference_launch(kernel, problem, device)
-        assert launch is not None
-        assert launch.threads == 256
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -113,10 +113,7 @@ def test_every_element_once(name: str, dtype: str, tmp_path: Path) -> None:
     check(kernel, problem, cases, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("op", "dtype"),
-    (("x * z + abs(y)", "bfloat16"), ("maximum(y, 3) / 2", "float32")),
-)
+@pytest.mark.parametrize(("op", "dtype"), (("x * z + abs(y)", "bfloat16"), ("maximum(y, 3) / 2", "float32")))
 def test_every_expression(op: str, dtype: str, tmp_path: Path) -> None:
     kernel, rng = load_kernel("transform"), random.Random(f"{op} {dtype}")
     problem = kernel.problem({"n": 1000}, {"": dtype}, {"op": op})

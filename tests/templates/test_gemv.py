@@ -68,11 +68,7 @@ def test_only_for_few_rows_and_each_for_its_layouts() -> None:
 
 
 def on_host(
-    folder: Path,
-    name: str,
-    dtype: str,
-    parameters: Mapping[str, Any],
-    a_transposed: bool = False,
+    folder: Path, name: str, dtype: str, parameters: Mapping[str, Any], a_transposed: bool = False
 ) -> HostConfiguration:
     gpu = dataclasses.replace(ARCHITECTURES[75], sm_count=3)
     configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **parameters})
@@ -93,12 +89,7 @@ CASES = [
         {"block_m": 8, "vector_width": 1, "lanes_n": 32, "unroll": 16, "warps": 8, "split_k": 2},
         [(7, 41, 131), (8, 1, 77)],
     ),
-    (
-        "gemv_dots",
-        "float16",
-        {"vector_width": 8, "warps": 4, "columns": 4, "unroll": 2},
-        [(1, 50, 1304), (1, 3, 8)],
-    ),
+    ("gemv_dots", "float16", {"vector_width": 8, "warps": 4, "columns": 4, "unroll": 2}, [(1, 50, 1304), (1, 3, 8)]),
     (
         "gemv_dots",
         "float32",
@@ -111,7 +102,7 @@ CASES = [
         {"block_m": 8, "vector_width": 1, "warps": 2, "warps_k": 2, "columns": 1, "unroll": 8, "split_k": 4},
         [(5, 7, 333), (8, 1, 1)],
     ),
-]
+]  # fmt: skip
 
 
 @needs_gpp

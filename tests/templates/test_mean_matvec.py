@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import numpy as np
@@ -11,11 +10,10 @@ import pytest
 from tests.compiled_once import front_end
 from tests.templates.mean_matvec import DTYPES, KERNEL, LAYOUTS, PRODUCTS, mean_share, problem
 from tests.templates.sources import compiled, draw, ptx, widest_load
-from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration
-from tuner.kernel.plan import invalid_reason, make_plan, pruning_reason
+from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.reference import tolerance
-from tuner.kernel.render import render, render_launch
+from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.dtypes import ITEMSIZE
@@ -59,17 +57,6 @@ def test_samples_are_code(name: str, turn: int) -> None:
         assert not front_end(source, device.arch), parameters
 
 
-@pytest.mark.parametrize(("dtype", "layout"), list(zip(DTYPES, itertools.cycle(LAYOUTS))))
-def test_reference_compiles(dtype: str, layout: str) -> None:
-    launch = KERNEL.reference.cuda
-    assert launch is not None
-    cc, product = (75, "float32") if layout == "nml" else (90, "tf32")
-    source, entry = render_launch(
-        KERNEL, launch, problem(dtype, layout, product), ARCHITECTURES[cc], Configuration.of("", {})
-    )
-    assert "warning" not in compile_source(source, entry, ARCHITECTURES[cc].arch).log
-
-
 def test_what_each_architecture_has() -> None:
     def names(cc: int, product: str) -> set[str]:
         return {v.name for v in KERNEL.usable_variants(problem(product=product), ARCHITECTURES[cc])[0]}
@@ -106,25 +93,6 @@ def test_products_are_of_the_kind_that_is_asked_for() -> None:
             text = ptx(source, entry, 90)
             assert ("mma.sync" in text) == ("cvt.rna.tf32.f32" in text) == (product == "tf32")
             assert ("cp.async.bulk" in text) == (name == "fused_bulk")
-
-
-def test_scratch_memory_is_as_large_as_the_work() -> None:
-    """A slice has elements of several groups, unless a copy is of one group's; its parts are added up apart."""
-    rng, device = random.Random(7), ARCHITECTURES[90]
-    groups, length = 70, 1000
-    for name, layout in itertools.product(("fused", "fused_bulk"), LAYOUTS):
-        of = problem(layout=layout, sizes=(groups, 33, length))
-        p = draw(KERNEL, KERNEL.variants[name], of, device, rng)
-        by_group = name == "fused_bulk" and layout == "nml"
-        slices = groups * -(-length // p["slice"]) if by_group else -(-groups * length // p["slice"])
-        batches, tiles_n = -(-groups // p["block_m"]), -(-length // p["block_n"])
-        plan = make_plan(KERNEL, of, device, Configuration.of(name, p))
-        scratch = {buffer.name: buffer.count for buffer in plan.scratch}
-        assert scratch["counters"] == 3 + batches
-        assert scratch["tickets"] == (slices if p["parts"] > 1 else 1)
-        assert scratch["partial"] == (p["parts"] * groups * length if p["parts"] > 1 else 1)
-        useful = max(slices * p["parts"], batches * tiles_n)
-        assert plan.launches[0].grid[0] == min(useful, p["blocks_per_sm"] * device.sm_count)
 
 
 # -- what is right

@@ -16,7 +16,6 @@ from tests.templates.sources import compiled
 from tuner.core.model import Configuration, Value
 from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, Schedule
-from tuner.kernel.default import default_configuration
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.reference import numpy_of
@@ -121,39 +120,6 @@ def test_results_where_no_tile_fits(
     for output, reference in numpy_of(kernel, problem).items():
         expected = reference.evaluate({**extents, **inputs})[0]
         np.testing.assert_allclose(memory[output].numbers, expected.reshape(-1), rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "rows", "variant"),
-    [("float32", 566, "registers"), ("float32", 56600, "tiled"), ("int8", 566, "tiled")],
-)
-def test_floats_of_a_few_microseconds_are_turned_in_registers_by_default(
-    dtype: str, rows: int, variant: str
-) -> None:
-    kernel = load_kernel("transpose")
-    problem = kernel.problem({"rows": rows, "columns": 176}, {"": dtype})
-    default = default_configuration(kernel, problem, gpu())
-    assert default and default.variant == variant
-
-
-@pytest.mark.parametrize(
-    ("over", "sizes", "expected"),
-    [
-        ("rows", (168, 20872), {"parts": 1, "row_starts": "aligned"}),
-        ("rows", (65536, 64), {"parts": 64}),
-        ("rows", (5816, 214), {"parts": 16, "lanes": 8}),
-        ("rows", (4096, 4099), {"row_starts": "anywhere"}),
-        ("columns", (1048576, 128), {"threads_per_row": 8}),
-        ("columns", (16, 2**22), {"cluster_size": 8}),
-    ],
-)
-def test_the_default_of_reductions_goes_by_the_sizes(
-    over: str, sizes: tuple[int, int], expected: Mapping[str, Value]
-) -> None:
-    kernel = load_kernel("reduce_axis")
-    problem = kernel.problem(dict(zip(kernel.sizes, sizes, strict=True)), {"": "bfloat16"}, {"over": over})
-    default = default_configuration(kernel, problem, gpu())
-    assert default and expected.items() <= dict(default.parameters).items()
 
 
 @pytest.mark.parametrize("order", ["along_rows", "along_columns"])

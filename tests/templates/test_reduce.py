@@ -23,7 +23,7 @@ from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan, reference_launch
+from tuner.kernel.plan import make_plan
 from tuner.kernel.reference import norm_allowance, settle_reference, tolerance
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.variant_spec import LaunchSpec
@@ -77,17 +77,6 @@ def test_sample_compiles_and_loads_whole_vectors(cc: int) -> None:
                 found = list(moves(compiled[0].cubin, LDG)).count(width)
                 assert found >= int(parameters["items_per_thread"]), where
     assert len(spilled) <= 1, spilled
-
-
-@pytest.mark.parametrize(("dtype", "op"), list(zip(DTYPES, OPERATIONS, strict=True)))
-def test_reference_compiles(dtype: str, op: str) -> None:
-    assert KERNEL.reference.cuda is not None
-    problem, device = problem_of(1000, dtype, op), gpu(75 if dtype == "bfloat16" else 90)
-    source, entry = render_launch(KERNEL, KERNEL.reference.cuda, problem, device, Configuration("", ()))
-    assert compile_source(source, entry, device.arch).resources.spill_bytes == 0
-    launch = reference_launch(KERNEL, problem, device)
-    assert launch is not None
-    assert (launch.grid, launch.block) == ((1024, 1, 1), (256, 1, 1))
 
 
 def test_every_hint_reaches_the_machine_code() -> None:

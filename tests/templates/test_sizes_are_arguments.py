@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builtin_kernels import own_kernels
+from tests.compiled_once import front_end
 from tests.templates.sources import GENERATIONS
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.load import load_kernel
@@ -119,14 +120,17 @@ def test_a_configuration_has_one_source_for_all_sizes(name: str, variant: str) -
 
 
 @pytest.mark.parametrize("name", own_kernels())
-def test_a_reference_has_one_source_for_all_sizes(name: str) -> None:
+def test_a_reference_has_one_source_for_all_sizes_and_is_code(name: str) -> None:
     kernel = load_kernel(name)
     launch = kernel.reference.cuda
     assert launch is not None
     none, rng = Configuration.of("reference", {}), random.Random(name)
     for group in kinds(kernel):
         some = rng.sample(group, min(len(group), 1 + OTHER_SIZES))
-        assert len({render_launch(kernel, launch, of, HOPPER, none) for of in some}) == 1, some[0]
+        found = {render_launch(kernel, launch, of, HOPPER, none) for of in some}
+        assert len(found) == 1, some[0]
+    [(source, _)] = found  # of the last of its kinds
+    assert not front_end(source, HOPPER.arch)
 
 
 @pytest.mark.parametrize("name", own_kernels())

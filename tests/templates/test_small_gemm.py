@@ -93,11 +93,7 @@ def test_each_is_for_its_problems_only() -> None:
 
 
 def on_host(
-    folder: Path,
-    name: str,
-    dtype: str,
-    layout: str,
-    parameters: Mapping[str, Any],
+    folder: Path, name: str, dtype: str, layout: str, parameters: Mapping[str, Any]
 ) -> HostConfiguration:
     gpu = dataclasses.replace(ARCHITECTURES[90], sm_count=3)
     configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **parameters})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from tests.templates.machine_code import gpu
@@ -15,11 +13,7 @@ from tuner.kernel.space import SearchSpace
 from tuner.runtime.launch_limits import NULL_POINTER
 
 TRANSFORM = load_kernel("transform")
-INPUTS = [
-    ("x + 0.5 * (20 - x)", "x"),
-    ("x * z - 1", "xz"),
-    ("where(x > y, z, sqrt(abs(x)))", "xyz"),
-]
+INPUTS = [("x + 0.5 * (20 - x)", "x"), ("x * z - 1", "xz"), ("where(x > y, z, sqrt(abs(x)))", "xyz")]
 
 
 @pytest.mark.parametrize(("op", "used"), INPUTS)
@@ -63,14 +57,3 @@ def test_baselines_are_for_the_default_expression_alone() -> None:
         for (call,) in TRANSFORM.baselines.values():
             assert call.when is not None
             assert bool(call.when.evaluate(names)) == (op == INPUTS[0][0])
-
-
-def test_persistent_grids_are_multiples_of_the_sms() -> None:
-    device = dataclasses.replace(gpu(), sm_count=7)
-    problem = TRANSFORM.problem({"n": 1 << 22})
-    for name in ("grid_stride", "staged", "bulk"):
-        space = SearchSpace.from_kernel(TRANSFORM, problem, device, [name])
-        for configuration in list(space.configurations())[::97]:
-            per_sm = int(configuration.values["blocks_per_sm"])
-            (launch,) = make_plan(TRANSFORM, problem, device, configuration).launches
-            assert per_sm == 0 or launch.grid[0] == 7 * per_sm

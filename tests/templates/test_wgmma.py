@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import random
-import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Problem
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
 from tuner.kernel.load import load_kernel
@@ -18,7 +13,6 @@ from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.launch_limits import UnlaunchableError
-from tuner.runtime.launches import TensorMap
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -55,31 +49,6 @@ def test_only_on_hopper_and_only_for_rows_of_whole_16_bytes() -> None:
     assert "wgmma_skinny_m" not in {v.name for v in GEMM.usable_variants(problem("wgmma", m=1025), HOPPER)[0]}
 
 
-@pytest.mark.parametrize("layout", ["nn", "tt"])
-def test_maps_are_of_the_matrices_as_they_lie(layout: str) -> None:
-    of = problem("wgmma", layout=layout, m=1000, n=1048, k=520)
-    found = space("wgmma", of)
-    rows = random.Random(layout).sample(range(len(found)), 60)
-    for configuration in [found.variants[0].configuration(row) for row in rows]:
-        values = configuration.values
-        [launch] = make_plan(GEMM, of, HOPPER, configuration).launches
-        maps = [
-            (name, TensorMap(**json.loads(str(text))))
-            for kind, name, text in launch.arguments
-            if kind == "map"
-        ]
-        assert [name for name, _ in maps] == ["a", "b", "c", "c"]
-        a, b, c, rest = (found for _, found in maps)
-        assert (a.rows, a.columns) == ((1000, 520) if layout[0] == "n" else (520, 1000))
-        assert (b.rows, b.columns) == ((520, 1048) if layout[1] == "n" else (1048, 520))
-        assert (c.rows, c.columns) == (rest.rows, rest.columns) == (1000, 1048)
-        assert launch.grid[0] % (values["cluster_m"] * values["cluster_n"]) == 0
-        # A part of C is 64 x 64, or what the wider side leaves over.
-        assert (c.box_rows, c.box_columns, c.swizzle) == (64, 64, 128)
-        over = values["block_n" if not values["swap_ab"] else "block_m"] % 64 or 64
-        assert (rest.box_rows, rest.box_columns) == ((64, over) if not values["swap_ab"] else (over, 64))
-
-
 def test_what_the_accelerator_cannot_take_is_refused_before_compiling() -> None:
     of = problem("wgmma")
     default = default_of("wgmma")
@@ -92,41 +61,6 @@ def test_what_the_accelerator_cannot_take_is_refused_before_compiling() -> None:
     )
     with pytest.raises(UnlaunchableError, match="256 elements"):
         make_plan(GEMM, of, HOPPER, huge)
-
-
-@pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        ('{ tensor_map = "q", box = ["64", "64"] }', "is not a tensor"),
-        ('{ tensor_map = "a", box = ["64"] }', "box has 1 sides"),
-        ('{ tensor_map = "a", box = ["64", "64"], swizle = 128 }', "swizle"),
-        ('{ tensor_map = "a", box = ["64", "stages"] }', "unknown name 'stages'"),
-    ],
-)
-def test_mistakes_in_the_file_are_said(tmp_path: Any, argument: str, words: str) -> None:
-    (tmp_path / "copy.cu").write_text('extern "C" __global__ void copy(const float* a, float* c) {}')
-    (tmp_path / "copy.toml").write_text(f"""
-[kernel]
-name = "copy"
-[problem]
-sizes = {{ n = 64 }}
-dtypes = {{ input = "float32" }}
-[tensors]
-a = {{ shape = ["n", "n"], dtype = "input" }}
-c = {{ shape = ["n", "n"], dtype = "input", role = "output" }}
-[reference]
-numpy = "a"
-[work]
-bytes = "8 * n * n"
-[[variants.plain.launches]]
-template = "copy.cu"
-entry = "copy"
-arguments = [{argument}, "c"]
-grid = ["n"]
-block = ["32"]
-""")
-    with pytest.raises(KernelError, match=re.escape(words)):
-        load_kernel(str(tmp_path / "copy.toml"))
 
 
 @pytest.mark.parametrize("name", ALIGNED)

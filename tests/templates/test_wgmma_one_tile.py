@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Mapping
-from math import ceil
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,7 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.runtime.launches import Launch, TensorMap
+from tuner.runtime.launches import Launch
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -40,46 +36,6 @@ def drawn(name: str, of: Problem, count: int = SAMPLES) -> list[Configuration]:
 def launch_of(of: Problem, configuration: Configuration) -> Launch:
     [launch] = make_plan(GEMM, of, HOPPER, configuration).launches
     return launch
-
-
-def maps_of(launch: Launch) -> dict[str, TensorMap]:
-    return {
-        name: TensorMap(**json.loads(str(text))) for kind, name, text in launch.arguments if kind == "map"
-    }
-
-
-def stage_bytes(values: Mapping[str, Any], layout: str) -> int:
-    """Return the bytes of a stage: tiles whose rows do not run along k are brought 64 columns at a time."""
-    rows = values["block_m"] if layout[0] == "n" else 64 * ceil(values["block_m"] / 64)
-    columns = values["block_n"] if layout[1] == "t" else 64 * ceil(values["block_n"] / 64)
-    return int(2 * values["block_k"] * (rows + columns))
-
-
-@pytest.mark.parametrize(("layout", "m"), [("nn", 104), ("tt", 1000)])
-@pytest.mark.parametrize("name", VARIANTS)
-def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str, layout: str, m: int) -> None:
-    of = problem(layout, m=m)
-    for configuration in drawn(name, of):
-        values, launch = configuration.values, launch_of(of, configuration)
-        split, split_k = values["cluster_k"], values.get("split_k", 1)
-        members = values["cluster_m"] * values["cluster_n"]
-        assert launch.cluster == ((split * members, 1, 1) if split * members > 1 else None)
-        assert launch.grid[0] % (split * members * split_k) == 0
-        tiles_m = ceil(m / values["block_m"] / values["cluster_m"])
-        tiles_n = ceil(1048 / values["block_n"] / values["cluster_n"])
-        assert launch.grid[0] == tiles_m * tiles_n * split * members * split_k
-        stage = stage_bytes(values, layout)
-        others = (split - 1) * values["block_m"] * values["block_n"] * 4 // split
-        beside = launch.shared_bytes - 1024 - values["stages"] * (stage + 16) - 32
-        assert beside == (others if others <= 16384 else 0)
-        assert others <= values["stages"] * stage  # where they lie, if not beside
-        scratch = {buffer.name: buffer for buffer in make_plan(GEMM, of, HOPPER, configuration).scratch}
-        if split_k > 1:
-            tile = values["block_m"] * values["block_n"]
-            assert scratch["partials"].count == launch.grid[0] // split * tile
-            assert scratch["counters"].count == launch.grid[0] // split_k and scratch["counters"].zeroed_once
-        else:
-            assert not scratch
 
 
 @pytest.mark.parametrize(
