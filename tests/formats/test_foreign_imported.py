@@ -189,7 +189,7 @@ def test_a_study_that_optuna_opens(tune: Tune, ours: Path, tmp_path: Path) -> No
         assert not [t for t in study.trials if {None, ""} & {*t.user_attrs.values()}]
 
 
-@pytest.mark.parametrize("kind", ["header", "t4", "optuna"])
+@pytest.mark.parametrize("kind", ["header", "optuna"])
 def test_no_file_is_written_over_unless_forced(tune: Tune, ours: Path, tmp_path: Path, kind: str) -> None:
     asked = ("export", "--replayed", "--format", kind, "-o")
     (tmp_path / "mine").write_text("mine")

@@ -154,7 +154,7 @@ def test_an_argument_that_only_some_options_have(tmp_path: Path) -> None:
         ('["copy", "a"]', "[]", "tensor_map is empty"),
         ('["copy", "a"]', '["copy", "columns"]', "choose from: a, c, copy, other"),
         ('["1", "4"]', '["64"]', "box has 1 sides"),
-        ('["1", "4"]', '["64", "64"], swizzle = 128', "swizzle"),
+        ('["1", "4"]', '["64", "64"], swizle = 128', "did you mean swizzle?"),
         ('["1", "4"]', '["64", "stages"]', "unknown name 'stages'"),
         ('when = "columns % (4 * width) != 0"\n', 'when = "columns % depth != 0"\n', "unknown name 'depth'"),
         ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "did you mean when?"),

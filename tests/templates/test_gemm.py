@@ -94,7 +94,7 @@ def test_samples_are_code(name: str) -> None:
         assert not front_end(source, device.arch), (parameters, device.arch)
 
 
-@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 8), ("float32", 2)])
+@pytest.mark.parametrize(("dtype", "width"), [("bfloat16", 8)])
 def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> None:
     variant, of, device = GEMM.variants["register_tiled"], problem(dtype), ARCHITECTURES[80]
     small = {"block_m": 32, "block_n": 32, "thread_m": 4, "thread_n": 4}

@@ -15,16 +15,13 @@ from tuner.inspect.emulator.host import Schedule
 SMALL: dict[str, Value] = {"block_m": 64, "block_n": 64, "block_k": 64, "stages": 3, "consumers": 1}
 INTERLEAVED: dict[str, Value] = {"k_order": "interleaved"}
 CASES: dict[str, tuple[str, str, dict[str, Value]]] = {
-    "pairs along m": ("wgmma_split_k", "tt", {**SMALL, "cluster_m": 2}),
     "a cluster divides k": ("wgmma_split_k", "tn", {**SMALL, "block_n": 128, "cluster_k": 2}),
-    "so do four": ("wgmma_split_k", "nn", {**SMALL, "block_m": 128, "consumers": 2, "cluster_k": 4}),
     "rows in turn": ("wgmma_split_k", "nn", {**SMALL, "split_k": 2, "block_m": 128, **INTERLEAVED}),
     "both divide k": ("wgmma_split_k", "nt", {**SMALL, "split_k": 2, "cluster_k": 2, "gpc_locality": True}),
     "three pieces side by side": ("wgmma_split_k", "nt", {**SMALL, "block_n": 96, "cluster_k": 4}),
     "few rows, k divided": ("wgmma_skinny_m", "nn", {**SMALL, "block_m": 24, "cluster_k": 4, "stages": 2}),
     "shares of rows": ("wgmma_skinny_m", "tt", {**SMALL, "block_m": 8, "block_n": 128, "cluster_k": 2, "consumers": 2}),
     "more rows": ("wgmma_skinny_m", "nt", {**SMALL, "block_m": 104, "cluster_m": 2, "cluster_k": 2, **INTERLEAVED}),
-    "pairs that share A": ("wgmma_skinny_m", "tn", {**SMALL, "block_m": 32, "cluster_n": 2}),
 }  # fmt: skip
 
 

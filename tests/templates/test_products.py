@@ -33,10 +33,6 @@ HOPPERS: dict[str, Case] = {
         "gemm", "wgmma", {"layout": "nt"}, (264, 264, 264),
         {**OVERLAPPED, "swap_ab": True, "block_n": 128, "block_m": 208, "stages": 4, "cluster_n": 2},
     ),
-    "by the threads": (
-        "gemm", "wgmma_padded", {"layout": "nt"}, (205, 266, 259),
-        {**SERIAL, "swap_ab": True, "block_n": 128, "block_m": 96, "stages": 5, "c_vector_width": 2},
-    ),
     "vectors by the threads": (
         "gemm", "wgmma_padded", {"layout": "nn"}, (133, 392, 259),
         {**SERIAL, "stream_k": True, "block_m": 128, "block_n": 176, "stages": 4, "c_vector_width": 8},
@@ -119,9 +115,6 @@ WHOLE: dict[str, Case] = {
     "finished in turn, swapped": (
         "linear", "wgmma", FINISHED, (208, 520, 200), {**SERIAL, **TURNS, "swap_ab": True, "block_m": 160},
     ),
-    "finished, columns of half a line": (
-        "linear", "wgmma", FINISHED, (264, 200, 200), {**SERIAL, "block_m": 128, "block_n": 96, "stages": 4},
-    ),
     "finished, few rows, float32": (
         "linear", "wgmma_skinny_m", FINISHED | {"output": "float32"}, (20, 136, 200),
         {"block_m": 24, "block_n": 64, "block_k": 64, "stages": 3, "cluster_k": 2},
@@ -155,10 +148,6 @@ WHOLE: dict[str, Case] = {
         "bmm", "wgmma_split_k", {"layout": "tt", "broadcast": "a"}, (3, 64, 136, 192), {**SMALL, "cluster_n": 2},
     ),
     "a finished batch": ("baddbmm", "wgmma", BATCH | {"op": EXACT}, (3, 128, 200, 104), {**PERSISTENT, "cluster_m": 2}),
-    "a finished batch by mma_sync": (
-        "baddbmm", "mma_sync", BATCH | {"layout": "tn", "op": EXACT, "input": "float16"}, (3, 40, 72, 40),
-        {**TILE, "block_k": 32},
-    ),
     "a finished batch from registers": (
         "baddbmm", "register_tiled", BATCH | {"op": EXACT}, (3, 35, 61, 19), {**TILE, "thread_m": 4, "block_k": 8},
     ),

@@ -223,7 +223,7 @@ def test_the_order_of_additions_is_always_the_same(case: int, tmp_path: Path) ->
     host = on_host(tmp_path, variant, parameters, "float32", "sum")
     numbers = np.random.default_rng(case).standard_normal(30_011).astype(np.float32)
     found = set()
-    for seed in range(4):
+    for seed in range(3):
         few = Schedule(seed, resident=2 + seed, shuffled=variant == "ticket")
         schedule = Schedule(seed, shuffled=True) if seed % 2 or variant == "cluster" else few
         found.add(float(reduced(host, numbers, schedule)))

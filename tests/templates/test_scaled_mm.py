@@ -37,10 +37,6 @@ def chosen(variant: str, **values: Value) -> Configuration:
 
 
 ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
-    "fast, warpgroups take turns": (
-        product((330, 136, 272), "rows", "fast"),
-        chosen("wgmma", block_m=64, block_n=96, stages=5, schedule="pingpong", cluster_m=2),
-    ),
     "a tile is written meanwhile": (
         product((330, 136, 528), "tensor", "fast", "float16"),
         chosen("wgmma", block_m=64, block_n=112, consumers=1, stages=6, epilogue="overlapped"),
@@ -65,10 +61,6 @@ ON_HOPPER: dict[str, tuple[Problem, Configuration]] = {
     "promoted, in turn": (
         product((66, 72, 1040), "blocks"),
         chosen("wgmma", block_m=64, block_n=64, stages=4, schedule="pingpong"),
-    ),
-    "few rows, columns of two blocks": (
-        product((5, 400, 272), "blocks"),
-        chosen("wgmma", block_m=8, block_n=256, swap_ab=True, stages=4),
     ),
 }  # fmt: skip
 ANYWHERE: dict[str, tuple[Problem, Configuration]] = {

@@ -32,10 +32,6 @@ CASES: dict[str, tuple[str, str, tuple[int, int, int], dict[str, Value]]] = {
         "wgmma", "nt", LONG,
         {**OVERLAPPED, **SWAPPED, "block_m": 208, "stages": 4, "cluster_n": 2, "l2_evict_last": "b"},
     ),
-    "three multiply, half a run left": (
-        "wgmma", "tn", SHORT,
-        {**OVERLAPPED, "block_m": 192, "block_n": 176, "stages": 3, "consumers": 3, "mma_inflight": 1},
-    ),
     "three multiply, in two, one in flight": (
         "wgmma", "tn", (208, 456, 200),
         {**SERIAL, "block_m": 192, "block_n": 224, "stages": 3, "consumers": 3, "mma_inflight": 1},
