@@ -110,7 +110,7 @@ LARGE_BOMB = BOMB.replace("x", "{{ j ~ 5000 * 'x' }}")
 
 def test_endless_text_that_jinja_collects_costs_one_compilation(tmp_path: Path) -> None:
     source = f"{{% macro m() %}}{LARGE_BOMB}{{% endmacro %}}{{{{ m() }}}}"
-    pool = CompilePool(jobs=1, memory_limit_bytes=1 << 30)
+    pool = CompilePool(jobs=1, memory_limit_bytes=640 << 20)
     try:
         found = Bench(tmp_path, pool, source).compile(plain())
         assert found.status is Status.COMPILE_OOM

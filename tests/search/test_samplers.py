@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from tests.counted import calls_of
-from tests.small_spaces import best_cost, build, cost, single, time_of, union
+from tests.small_spaces import build, cost, single, time_of, union
 from tuner.core.errors import UsageError
 from tuner.core.model import Configuration
 from tuner.search.expected_improvement import GPEISampler
@@ -128,13 +128,6 @@ class TestContract:
                 configuration = search.ask()
                 search.tell(configuration, time_of(configuration))
         assert capfd.readouterr() == ("", "")
-
-
-def test_tpe_learns():
-    space = single(6, 6)
-    tpe = [best_cost("tpe", seed, 60, space) for seed in range(3)]
-    chance = [best_cost("random", seed, 60, space) for seed in range(3)]
-    assert sorted(tpe)[1] < sorted(chance)[1] - 0.2
 
 
 def test_history_teaches():

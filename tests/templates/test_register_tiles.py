@@ -24,7 +24,6 @@ SMALL = {"block_m": 32, "block_n": 64, "thread_m": 4, "thread_n": 8, "block_k": 
 """A block of two warps: its edges come soon."""
 CASES = {
     "register_tiled-float32-nt": ("register_tiled", {**SMALL, "prefetch": False, "group_m": 8}),
-    "register_tiled-float32-nn-elements": ("register_tiled", {**SMALL, "vector_width": 1, "separate_banks": False}),
     "register_tiled-float32-nn-tall": (
         "register_tiled",
         {**SMALL, "block_m": 64, "block_n": 32, "thread_m": 8, "thread_n": 4, "lanes_m": 8, "padding": 0},
@@ -33,7 +32,6 @@ CASES = {
         "register_tiled",
         {**SMALL, "block_k": 16, "vector_width": 8, "double_buffer": False, "prefetch": False},
     ),
-    "register_tiled-float32-tt": ("register_tiled", {**SMALL, "double_buffer": False, "prefetch": False}),
     "register_tiled-float16-tn": (
         "register_tiled",
         {**SMALL, "block_m": 64, "block_n": 32, "thread_m": 8, "thread_n": 4, "vector_width": 4, "padding": 0},

@@ -66,11 +66,11 @@ DEFAULTS: list[tuple[str, str, dict[str, int], dict[str, Any], dict[str, Any]]] 
     # A loss alone keeps no row.
     ("cross_entropy", "float32", {"rows": 4096, "columns": 128_256}, {"gradient": "logits"},
      {"variant": "cluster", "row_starts": "aligned", "vector_width": 4}),
-    ("cross_entropy", "float32", {"rows": 4096, "columns": 128_256}, {},
+    ("cross_entropy", "float32", {"rows": 4096, "columns": 128_256}, {"gradient": "none"},
      {"variant": "two_pass", "row_starts": "aligned", "vector_width": 4}),
-    ("cross_entropy", "float32", {"rows": 4096, "columns": 50_257}, {},
+    ("cross_entropy", "float32", {"rows": 4096, "columns": 50_257}, {"gradient": "none"},
      {"variant": "two_pass", "row_starts": "anywhere", "vector_width": 4}),
-    ("cross_entropy", "float32", {"rows": 8, "columns": 128_256}, {}, {"variant": "cluster", "vector_width": 4}),
+    ("cross_entropy", "float32", {"rows": 8, "columns": 128_256}, {"gradient": "none"}, {"variant": "cluster"}),
     # A team has a group where it can: four rows of 86 groups are work for 172 blocks, not for 4.
     ("quantize", "float32", {"rows": 4, "groups": 86}, {"by": "group"},
      {"variant": "registers", "threads_per_row": 16, "rows_per_block": 2}),

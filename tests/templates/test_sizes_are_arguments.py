@@ -130,7 +130,7 @@ def test_a_reference_has_one_source_for_all_sizes_and_is_code(name: str) -> None
         found = {render_launch(kernel, launch, of, HOPPER, none) for of in some}
         assert len(found) == 1, some[0]
     [(source, _)] = found  # of the last of its kinds
-    assert not front_end(source, HOPPER.arch)
+    assert "error" not in front_end(source, HOPPER.arch)
 
 
 @pytest.mark.parametrize("name", own_kernels())

@@ -63,7 +63,6 @@ IS_SHORT = "scheduler.is_short(k)"
     [
         ("wgmma", {}, True, False),
         ("wgmma", {**TURNS, "cluster_m": 2, "cluster_n": 2}, False, False),
-        ("wgmma_split_k", {"cluster_n": 4}, False, False),
     ],
 )
 def test_the_next_launch_begins_early_where_that_pays(
