@@ -78,13 +78,17 @@ def on_host(
 CASES = [
     ("gemv_columns", "float16", {"vector_width": 8, "warps": 4}, [(1, 200, 300), (1, 8, 1), (1, 72, 97)]),
     ("gemv_columns", "bfloat16",
-     {"block_m": 4, "vector_width": 4, "lanes_n": 16, "unroll": 4, "warps": 4, "split_k": 4}, [(3, 68, 257), (4, 64, 1024), (3, 132, 3)]),
+     {"block_m": 4, "vector_width": 4, "lanes_n": 16, "unroll": 4, "warps": 4, "split_k": 4},
+     [(3, 68, 257), (4, 64, 1024), (3, 132, 3)]),
     ("gemv_columns", "float32",
-     {"block_m": 8, "vector_width": 1, "lanes_n": 32, "unroll": 16, "warps": 8, "split_k": 2}, [(7, 41, 131), (8, 1, 77)]),
+     {"block_m": 8, "vector_width": 1, "lanes_n": 32, "unroll": 16, "warps": 8, "split_k": 2},
+     [(7, 41, 131), (8, 1, 77)]),
     ("gemv_dots", "float32",
-     {"block_m": 4, "vector_width": 2, "warps": 8, "warps_k": 4, "columns": 2, "unroll": 2, "split_k": 2}, [(3, 17, 1030), (4, 4, 2)]),
+     {"block_m": 4, "vector_width": 2, "warps": 8, "warps_k": 4, "columns": 2, "unroll": 2, "split_k": 2},
+     [(3, 17, 1030), (4, 4, 2)]),
     ("gemv_dots", "bfloat16",
-     {"block_m": 8, "vector_width": 1, "warps": 2, "warps_k": 2, "columns": 1, "unroll": 8, "split_k": 4}, [(5, 7, 333), (8, 1, 1)]),
+     {"block_m": 8, "vector_width": 1, "warps": 2, "warps_k": 2, "columns": 1, "unroll": 8, "split_k": 4},
+     [(5, 7, 333), (8, 1, 1)]),
 ]  # fmt: skip
 
 

@@ -41,9 +41,11 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
     ("transpose", "bfloat16", "tiled", {**TILE, "blocks_per_sm": 2}, {}, (3, 70, 132)),
     ("permute", "float32", "tiled", {**TILE, "blocks_per_sm": 1, "joined": True}, {"axes": "cba"}, (37, 2, 68)),
     ("transpose", "int8", "tiled",
-     {**TILE, "tile_rows": 64, "load_width": 1, "store_width": 1, "ends_at": 32, "order": "along_columns"}, {}, (2, 71, 133)),
+     {**TILE, "tile_rows": 64, "load_width": 1, "store_width": 1, "ends_at": 32, "order": "along_columns"}, {},
+     (2, 71, 133)),
     ("permute", "bfloat16", "tiled",
-     {**TILE, "tile_rows": 64, "load_width": 2, "store_width": 4, "ends_at": 32, "joined": True}, {"axes": "cba"}, (37, 4, 66)),
+     {**TILE, "tile_rows": 64, "load_width": 2, "store_width": 4, "ends_at": 32, "joined": True}, {"axes": "cba"},
+     (37, 4, 66)),
     ("transpose", "bfloat16", "registers", {"load_width": 8, "store_width": 2}, {}, (3, 70, 136)),
     ("permute", "float32", "rows", {"block_size": 64, "order": "input"}, {"axes": "bac"}, (7, 5, 36)),
     ("permute", "bfloat16", "gathered", {"block_size": 64, "vector_width": 8}, {"axes": "bac"}, (7, 5, 37)),
@@ -51,7 +53,8 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
      (7, 3, 2, 12)),
     ("reduce_axis", "float32", "column_cluster", {"parts": 4, "lanes": 8}, {"over": "rows"}, (150, 68)),
     ("reduce_axis", "bfloat16", "column_cluster",
-     {"parts": 16, "lanes": 8, "vector_width": 8, "row_starts": "anywhere"}, {"over": "rows", "op": "argmin"}, (150, 133)),
+     {"parts": 16, "lanes": 8, "vector_width": 8, "row_starts": "anywhere"}, {"over": "rows", "op": "argmin"},
+     (150, 133)),
     *(
         (
             "reduce_axis", dtype, "columns", {"lanes": 8, "row_starts": "anywhere", **changed},
