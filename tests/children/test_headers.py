@@ -127,7 +127,7 @@ def test_cuda_s_headers_compile_beside_macros_that_are_names_in_them() -> None:
     static_assert(std::same_as<int, decltype(n)>);
     if (warp.thread_rank() == 0) x[0] = sum + std::pair<int, float>(1, FLT_MAX).second;
     """
-    includes = "#include <cub/block/block_reduce.cuh>\n#include <utility>\n#include <cooperative_groups.h>\n"
+    includes = "#include <cub/cub.cuh>\n#include <utility>\n#include <cooperative_groups.h>\n"
     source = "#define threads 128\n#define rank 3\n#define ITEMS_PER_THREAD 2\n" + includes + KERNEL % body
     assert compile_source(source, "k", "sm_90").resources.static_shared_bytes > 0
 
@@ -162,3 +162,8 @@ def test_a_complete_toolkit_of_the_compiler_s_version_is_used(
     monkeypatch.setattr(headers.importlib.util, "find_spec", lambda _: None)
     found = header_folders.__wrapped__()
     assert missing(found) == ([] if Path("/usr/local/cuda/include/nv/target").is_file() else ["nv/target"])
+
+
+def test_a_template_s_arguments_may_be_such_names() -> None:
+    source = "template <typename T> __global__ void k(T* x) { x[0] = std::numeric_limits<T>::max(); }"
+    assert "IhEvPT_" in compile_source(source, "k<uint8_t>", "sm_90").entry

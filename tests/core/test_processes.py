@@ -337,3 +337,22 @@ def test_half_a_message_is_a_death(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(ChildDied, match="exit status 0"):
         child.receive(100.0)
     child.kill()
+
+
+def test_child_reads_nothing_beyond_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = child_of(tmp_path, monkeypatch, ECHO)
+    child._in.write(b"\xff\xff\xff\xff")
+    child._in.flush()
+    with pytest.raises(
+        ChildDied, match=r"exit status 1: msgspec\.DecodeError: a message of 4294967295 bytes"
+    ):
+        child.receive(100.0)
+    child.kill()
+
+
+def test_text_that_is_none_is_escaped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file's name need not be text; an error that quotes it must come through all the same."""
+    child = child_of(tmp_path, monkeypatch, MIRROR, Channel(Line, Line))
+    child.send(Line([Point(1.0, Path("p"), ("caf\udce9",))]))
+    assert child.receive(100.0) == Line([Point(1.0, Path("p"), ("caf\\udce9",))])
+    child.kill()

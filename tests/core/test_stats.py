@@ -9,6 +9,7 @@ from tuner.core.stats import (
     Verdict,
     equivalence_margin,
     fewest_samples,
+    median,
     median_interval,
     outlier_count,
     paired_ratio,
@@ -154,3 +155,13 @@ def test_surer_takes_more_samples(confidence, count):
     sufficient, too_few = [1.0] * count, [1.0] * (count - 1)
     assert paired_ratio(sufficient, sufficient, confidence) == Ratio(1.0, 1.0, 1.0)
     assert paired_ratio(too_few, too_few, confidence) == Ratio(1.0, 0.0, math.inf)
+
+
+def test_median():
+    assert median([3.0, 1.0, 2.0]) == 2.0
+    assert median([4.0, 1.0]) == 2.5
+
+
+def test_a_coarse_timer_makes_no_outliers():
+    assert outlier_count([1000.0] * 60 + [1004.0] * 30) == 0
+    assert outlier_count([1000.0] * 60 + [1006.0] * 3) == 3

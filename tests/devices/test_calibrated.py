@@ -170,3 +170,13 @@ def test_notes_reach_the_device_and_the_calibration(opened: Open, tmp_path: Path
     assert prepare(device, tmp_path).notes == wanted  # once each
     # What is true of this process only is not kept for others.
     assert device.known_calibration() == CALIBRATION
+
+
+def test_card_changed_during_a_session_is_noticed_at_the_next_problem(
+    opened: Open, log: Log, tmp_path: Path
+) -> None:
+    device = opened()
+    calibration = prepare(device, tmp_path)
+    device.calibration = replace(calibration, reference_ns=1.1 * REFERENCE_NS)
+    assert prepare(device, tmp_path).reference_ns == REFERENCE_NS
+    assert log().count("calibrate") == 2

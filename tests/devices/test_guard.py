@@ -208,3 +208,27 @@ def test_what_waits_for_an_answer_gets_one_at_the_end(monkeypatch: pytest.Monkey
     wait_until(lambda: guard.working)
     guard.close()
     assert unanswered(answers.get(timeout=100)).fatal
+
+
+def test_innocent_that_waits_is_not_blamed(guard: Guard) -> None:
+    """What waits behind two killers in a row has not been tried, however often its process was replaced."""
+    guard.call(set_up())
+    answers: list[Reply] = []
+    for fault in ("die", "die", "die", "die", "ok"):
+        guard.submit(measure(fault), answers.append)
+    wait_until(lambda: len(answers) == 5)
+    assert [status_of(a) for a in answers] == [Status.WORKER_DIED] * 4 + [Status.OK]
+
+
+def test_killed_from_outside_while_idle(guard: Guard, tmp_path: Path) -> None:
+    guard.call(set_up())
+    os.kill(starts(tmp_path)[0], signal.SIGKILL)
+    assert_good_afterwards(guard)
+
+
+def test_new_setup_is_the_one_repeated(guard: Guard, tmp_path: Path) -> None:
+    guard.call(set_up(1))
+    guard.call(set_up(2))
+    guard.call(measure("die"))
+    assert_good_afterwards(guard)
+    assert [line for line in log(tmp_path) if line.startswith("setup")] == ["setup 1", "setup 2", "setup 2"]

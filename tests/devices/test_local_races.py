@@ -12,7 +12,7 @@ import pytest
 
 from tests.devices.fake_device import ask, prepared
 from tests.devices.fake_measuring import limit_the_first_start, log, starts
-from tests.faults.kernels import configuration, write_kernel
+from tests.faults.kernels import SOURCE, configuration, write_kernel
 from tuner.children.compile_pool import CompilePool
 from tuner.core.files import TEMPORARY
 from tuner.core.model import Configuration, Problem, Status
@@ -176,3 +176,21 @@ def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_p
     found = device.race(RaceRequest(contestants, 2, 4, 0))
     assert not found.failures
     assert device._guard.restarts == 1
+
+
+def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_path: Path) -> None:
+    kernel = tmp_path / "scale.toml"
+    prepared(device, tmp_path)
+    text = kernel.read_text().replace("ceil_div(n, block_size * items)", "n // (block_size * items)")
+    kernel.write_text(text)
+    prepared_again = read_kernel(kernel)
+    device.prepare(prepared_again, prepared_again.problem(), 1)
+    sizes = [Problem("scale", {"n": n}, prepared_again.problem().dtypes, {"order": "up"}) for n in (1, 64)]
+    assert statuses_at(device, sizes, configuration("ok", 64)) == {64: Status.OK}
+
+
+def test_race_names_the_contestant_that_does_not_compile(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path, source="{% if block_size == 64 %}?{% endif %}" + SOURCE)
+    contestants = [Contestant(configuration("ok", block), 1e5) for block in (32, 64, 128)]
+    found = device.race(RaceRequest(contestants, 2, 4, 0))
+    assert list(found.failures) == [1] and list(found.timed) == [0, 2]

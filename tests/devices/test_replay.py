@@ -311,3 +311,16 @@ def test_bomb_is_counted_before_it_is_kept(
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 << 20
+
+
+def test_unread_answers_do_not_outlive_the_problem(device: ReplayDevice, kernel: KernelSpec) -> None:
+    device.submit(0, configuration())
+    device.prepare(kernel, kernel.problem({"n": 64}, {"": "float16"}), 0)
+    assert device.collect(0) == []
+
+
+def test_what_is_not_known_of_a_gpu_may_be_left_out(path: Path) -> None:
+    altered(path, gpu(uuid="", driver="", clock_hz=0, memory_bytes_per_s=0.0, reserved_shared_bytes=0))
+    assert read_recording(path).gpu.clock_hz == 0.0
+    altered(path, lambda d: d["gpu"].pop("clock_hz"))
+    assert read_recording(path).gpu.clock_hz == 0.0

@@ -282,3 +282,35 @@ def test_what_another_program_has_packed_is_to_be_unpacked(
     (tmp_path / "a.json").write_bytes(pack(json.dumps(cache()).encode()))
     with pytest.raises(RecordingError, match="unpack it first"):
         read_results(tmp_path / "a.json")
+
+
+def test_the_unit_of_a_measurement_outranks_that_of_the_file(tmp_path: Path) -> None:
+    results = [
+        t4_result(1, 3.0, "us", times={"runtimes": [3e3]}),
+        t4_result(2, 4e3, times={"runtimes": [4e3]}),
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(t4(results, timeunit="ns")))
+    rows = read_results(tmp_path / "a.json").rows
+    assert [(row.time_ns, row.samples_ns) for row in rows.values()] == [(3e3, (3e3,)), (4e3, (4e3,))]
+
+
+@pytest.mark.parametrize("kind", ["cache", "t4"])
+def test_a_time_that_is_text_is_a_number_or_said(tmp_path: Path, kind: str) -> None:
+    times = ("15.26", " 2e1", "1,5", "NaN", "-3", "1.5 ms", "CompilationFailed")
+    data = cache(times) if kind == "cache" else t4([t4_result(i, time) for i, time in enumerate(times)])
+    found, note = read(tmp_path / "a.json", data)
+    assert [time for time in found.values() if time is not None] == [15.26e6, 20e6]
+    assert "without a possible time: 4 (1,5, NaN, -3)" in note
+
+
+def test_results_with_different_objectives_are_refused(tmp_path: Path) -> None:
+    results = [t4_result(1, 1.0, objectives=["time"]), t4_result(2, 2.0, objectives=["GFLOP/s"])]
+    with pytest.raises(RecordingError, match="several objectives"):
+        read(tmp_path / "a.json", t4(results))
+
+
+def test_a_file_that_is_compressed_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.json.gz"
+    path.write_bytes(gzip.compress(gzip.compress(b"{}")))
+    with pytest.raises(RecordingError, match="compressed twice; decompress it once"):
+        read_results(path)

@@ -84,3 +84,9 @@ def test_stamps(
     found = stamps.read()
     assert found.elapsed_ns == span.elapsed_ns
     assert found.sm_clock_hz == pytest.approx(span.sm_clock_hz)
+
+
+def test_processes_that_cannot_be_counted_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bindings, "nvml", Nvml(0, None, {f"GPU-{TEXT}": "card"}), raising=False)
+    clocks = Clocks(UUID)
+    assert (clocks.available, clocks.processes()) == (True, 0)

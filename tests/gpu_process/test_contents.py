@@ -255,3 +255,12 @@ def test_waiting_for_the_gpu_does_not_make_a_reference_slow(monkeypatch: pytest.
     problem.verifier.answers = Answers(None, released)
     measurement, _ = problem.verify()
     assert measurement.contents == dict.fromkeys(FLOATS, "")
+
+
+def test_equal_errors_of_equal_inputs_do_not_average_out() -> None:
+    """Half a unit in the last place of a 16-bit output in all elements is more than the norm's bound."""
+    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
+    problem.verifier._launch = lambda *_: (0, 2**64 - 1, 0.9, 1.0, 1.0)  # type: ignore[method-assign]
+    assert "of the whole" in problem.verifier.check().message
+    problem.verifier.expect_of({"x": np.ones(500)})
+    assert problem.verifier.check().passed

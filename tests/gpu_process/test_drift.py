@@ -107,3 +107,19 @@ def test_what_drifts_while_a_process_is_replaced_shows_with_the_first_candidate(
     watch = DriftWatch(reference, reference.time_ns())  # type: ignore[arg-type]
     assert watch.probe() is drifted
     assert probes(watch, PROBED - 1) == QUIET
+
+
+def test_each_probe_starts_both_counts_again(watched: type[Scripted]) -> None:
+    reference = watched([1.0])
+    watch = DriftWatch(reference)  # type: ignore[arg-type]
+    probes(watch, PROBED - 2)
+    reference.now += EVERY_S
+    watch.probe()
+    assert reference.left == []
+    probes(watch, PROBED - 1)  # a reference that has no time left would raise
+
+
+def test_coming_back_is_drift_too(watched: type[Scripted]) -> None:
+    watch = DriftWatch(watched([GONE, GONE, 1.0, 1.0]))  # type: ignore[arg-type]
+    assert probes(watch, 2 * PROBED) == [*QUIET, True] * 2
+    assert watch.reference_ns == NS

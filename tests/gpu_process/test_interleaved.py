@@ -209,3 +209,16 @@ def test_a_warm_race_knows_how_long_the_flush_of_its_cold_samples_takes(
     InterleavedTiming(session).run(contestants([Kernel()], [True]), 3, 4, 0)
     timer: Any = session.timer
     assert set(timer.gaps_ns) == {(True, 6e4), (False, 500.0)}
+
+
+@pytest.mark.parametrize("role", ["inout", "destroyed"])
+def test_a_call_that_warms_the_caches_updates_in_place_too(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warm sample is a call and, behind the first event, those that are timed: of a long kernel one."""
+    for mode in (Mode.WARM, Mode.COLD):
+        memory = Memory(role)
+        session = session_with(memory, mode, monkeypatch)
+        kernel: Any = Kernel()
+        memory.updates = 2 if mode is Mode.WARM else 1
+        assert session.check_after(kernel, 1).passed

@@ -131,3 +131,15 @@ def test_refinement_is_that_of_the_last_candidate(monkeypatch: pytest.MonkeyPatc
     bench.first = WRONG
     measurement.measure(KERNEL, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
     assert measurement.refined_s == 0.0
+
+
+def test_every_call_of_a_batch_counts(measured: Measured) -> None:
+    """A sample of 100 calls of 50 us is 5 ms of the GPU's time."""
+    assert len(measured(Bench(noisy(50 * US), calls=100), 25 * US).samples_ns) == 4
+    assert len(measured(Bench(noisy(50 * US), calls=100)).samples_ns) == 16
+
+
+def test_what_a_rank_deserves_is_not_refinement(measured: Measured) -> None:
+    bench: Any = Bench(noisy(100 * US))
+    measured(bench, 100 * US, idle=[True] * 100)
+    assert bench.measurement.refined_s == 0.0

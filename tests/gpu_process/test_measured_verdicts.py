@@ -16,7 +16,7 @@ from tests.gpu_process.scripted_session import (
     noisy,
     steady,
 )
-from tuner.core.model import Status
+from tuner.core.model import Status, Verification
 from tuner.gpu.timing import ClockMismatchError
 
 # -- what is fast only where launches repeat
@@ -128,3 +128,24 @@ def test_graph_is_freed_when_clocks_contradict_each_other(measured: Measured) ->
     with pytest.raises(ClockMismatchError):
         measured(bench)
     assert [graph.closed for graph in bench.graphs] == [True]
+
+
+def test_times_that_scatter_where_nothing_is_left_excuse_nothing(measured: Measured) -> None:
+    found = measured(Bench(steady(100 * US), leans_on="shared", scatters=True))
+    assert found.status is Status.REPEATS
+
+
+def test_the_median_decides_not_one_odd_sample(measured: Measured) -> None:
+    bench = Bench(lambda number: 100 * US * (0.5 if number == 3 else 1.0), floor_ns=99 * US)
+    assert measured(bench).status is Status.OK
+
+
+def test_damage_after_timing_counts_without_a_reference(measured: Measured) -> None:
+    damage = Verification(False, message="the kernel wrote outside of y")
+    found = measured(Bench(steady(100 * US), first=UNKNOWN, after=damage))
+    assert (found.status, found.error) == (Status.WRONG_AFTER_TIMING, damage.message)
+
+
+def test_too_fast_says_more_than_unverified(measured: Measured) -> None:
+    bench = Bench(steady(100 * US), floor_ns=200 * US, first=UNKNOWN, after=UNKNOWN)
+    assert measured(bench).status is Status.TOO_FAST

@@ -15,6 +15,7 @@ from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import (
     COLD_AFTER_S,
     GROUP_NS,
+    HOT_GROUP_NS,
     MAX_GROUP,
     REST_FACTOR,
     SETTLE_S,
@@ -318,3 +319,33 @@ def test_light_kernels_need_no_load_and_no_warm_up(card: Card, timer: Timer) -> 
     assert light.launches == 1
     take(timer, heavy, SUSTAINED, heavy=True)
     assert heavy.launches == round(WARM_UP_S / 0.1) + 1
+
+
+def test_clocks_that_the_owner_has_set_are_no_tag(card: Card, timer: Timer) -> None:
+    card.spells = [(0.0, FOREVER, "clocks_setting")]
+    assert take(timer, Group(card)).tags == set()
+
+
+def test_last_take_decides_between_slow_hardware_and_a_contradiction(card: Card, timer: Timer) -> None:
+    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.115, 0.225)]
+    group = Group(card, takes=(*([Take()] * (TRIES - 1)), Take(stamps=0.5)))
+    with pytest.raises(ClockMismatchError, match="on the GPU's clock"):
+        take(timer, group)
+
+
+def test_call_ahead_does_not_hide_another_process(card: Card, timer: Timer) -> None:
+    group = Group(card, time_ns=1e5, samples=16, calls=8, lead=1, takes=(Take(other_ns=5e6),))
+    with pytest.raises(ClockMismatchError, match="something else"):
+        take(timer, group)
+
+
+def test_load_before_a_group_does_not_hide_a_contradiction(card: Card, timer: Timer) -> None:
+    group = Group(card, takes=(Take(stamps=0.5),))
+    with pytest.raises(ClockMismatchError, match="on the GPU's clock"):
+        take(timer, group, SUSTAINED, heavy=True)
+
+
+def test_size_of_a_group_under_sustained_load() -> None:
+    conditions = Conditions(Mode.ROTATING, SUSTAINED)
+    sizes = {ns: group_size(ns, conditions, Batch(10, 1), heavy=True) for ns in (1.0, 1e5, 1e6, 1e8)}
+    assert sizes == {1.0: 8 * MAX_GROUP, 1e5: int(HOT_GROUP_NS / 1e6), 1e6: int(HOT_GROUP_NS / 1e6), 1e8: 1}

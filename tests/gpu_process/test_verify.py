@@ -342,3 +342,30 @@ def test_results_below_the_normal_numbers_are_rounded_to_multiples_of_the_smalle
     half, scales = exact.astype(np.float16), np.sum(exact**2)
     assert of_the_whole("float16", np.sum((half - exact) ** 2), scales).passed
     assert not of_the_whole("float16", np.sum((1.1 * half - exact) ** 2), scales).passed
+
+
+@pytest.mark.parametrize("unknown", [12, 13])
+def test_of_half_of_an_output_a_reference_may_say_nothing(tmp_path: Path, unknown: int) -> None:
+    """Where a magnitude is infinite, rounding alone decides; 10^300 is infinite in float32."""
+    python = function(tmp_path, f"{{'y': (x, 1 + 1e300 * (x < {unknown})), 'z': x}}")
+    if unknown == 12:
+        assert verifier_of(Data((X, Y, Z)), python=python).possible
+    else:
+        with pytest.raises(KernelError, match="rounding alone decides 13 of 24 elements of y"):
+            verifier_of(Data((X, Y, Z)), python=python)
+
+
+@pytest.mark.parametrize(
+    ("flops", "factor", "small"), [(2**28, 1, True), (2**28 + 1, 1, False), (2**29, 2, True)]
+)
+def test_references_on_the_host_are_quick_up_to_some_work(flops: int, factor: int, small: bool) -> None:
+    """A product of matrices of 512 rows and columns is the largest."""
+    assert verifier_of(Data((X, Y)), numpy={"y": "x"}, flops=flops).is_small(factor) is small
+
+
+def test_golden_files_are_for_the_outputs_that_there_are(tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", -VALUES["x"])
+    data = Data((X, Z))
+    assert verifier_of(data, golden={"z": tmp_path / "z.npy", "y": tmp_path / "none.npy"}).possible
+    np.testing.assert_array_equal(data.expected(Z), -VALUES["x"].T)
+    np.testing.assert_array_equal(data.expected(Z, "magnitude"), VALUES["x"].T)

@@ -14,7 +14,10 @@ from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Gpu
 from tuner.devices.requests import Requests
 from tuner.kernel.batching import (
+    BATCH_NS,
     COLD_FACTOR,
+    LAUNCH_NS,
+    LONGEST_FACTOR,
     MAX_CALLS,
     MAX_SUSTAINED_CALLS,
     MIN_CALLS,
@@ -25,8 +28,8 @@ from tuner.kernel.batching import (
     choose_conditions,
     footprint,
 )
-from tuner.kernel.load import read_kernel
-from tuner.kernel.roofline import ARCHITECTURES, Roof
+from tuner.kernel.load import load_kernel, read_kernel
+from tuner.kernel.roofline import ARCHITECTURES, Roof, roof_of
 from tuner.runtime.launches import Buffer
 
 H200 = ARCHITECTURES[90]
@@ -140,3 +143,44 @@ def test_a_kernel_that_needs_fewer_bytes_than_its_tensors_have_is_not_too_fast(t
             )
         floors.append(setup.limits.floor_ns)
     assert floors[1] == pytest.approx(9 * floors[0], rel=1e-6)
+
+
+def test_unknown_ceilings_make_everything_short() -> None:
+    roof = roof_of(
+        load_kernel("vector_add"), load_kernel("vector_add").problem({"n": 2**28}), Gpu("", 90, 1, 1, 1, 1, 1)
+    )
+    assert roof.speed_of_light_ns == 0.0
+    assert choose_conditions(roof, None, RESTED)[0].mode is Mode.ROTATING
+
+
+@pytest.mark.parametrize("least_ns", [10.0, 1e9])
+def test_sustained_load_rotates_whatever_its_length(least_ns: float) -> None:
+    conditions, why = choose_conditions(memory_roof(least_ns), None, SUSTAINED)
+    assert conditions == Conditions(Mode.ROTATING, SUSTAINED)
+    assert "back to back" in why
+
+
+@pytest.mark.parametrize("mode", [Mode.ROTATING, Mode.WARM])
+@pytest.mark.parametrize("least_ns", [0.0, 100.0, 1e3, 5e3, 2e4, 3e4, 1e5, 1e9])
+def test_events_cost_little_of_a_batch(mode: Mode, least_ns: float) -> None:
+    calls = batch_of(memory_roof(least_ns), floats(1024), H200, Conditions(mode)).calls
+    length_ns = calls * (least_ns + LAUNCH_NS)
+    assert length_ns >= BATCH_NS or calls == MAX_CALLS
+    assert length_ns - least_ns - LAUNCH_NS < BATCH_NS or calls == MIN_CALLS  # and no longer
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_other_modes_need_one_copy(count: int) -> None:
+    tensors = floats(count)
+    assert batch_of(copy_roof(count), tensors, H200, Conditions(Mode.COLD)) == Batch(1, 1)
+    warm = batch_of(copy_roof(count), tensors, H200, Conditions(Mode.WARM))
+    assert warm.copies == 1
+    assert warm.calls == batch_of(copy_roof(count), tensors, H200, Conditions(Mode.ROTATING)).calls
+
+
+def test_slow_candidates_get_fewer_calls() -> None:
+    batch = Batch(160, 1)
+    assert batch.calls_for(0.0) == 160
+    assert batch.calls_for(LONGEST_FACTOR * BATCH_NS / 160) == 160
+    assert batch.calls_for(LONGEST_FACTOR * BATCH_NS / 10) == 10
+    assert batch.calls_for(1e12) == 1

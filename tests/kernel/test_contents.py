@@ -11,6 +11,7 @@ import pytest
 
 from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError
+from tuner.expressions.array_evaluation import BeyondIntegersError
 from tuner.kernel.contents import Content, Tried, drawn, further_contents, not_varied
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
@@ -178,3 +179,28 @@ def test_whole_is_of_integers(tmp_path: Path) -> None:
     kernel = load_kernel(str(write(tmp_path, text)))
     with pytest.raises(KernelError, match="init of x: float32 has no whole range; give"):
         tensors_of(kernel, kernel.problem(), GPU)
+
+
+def test_a_number_and_a_range_are_real() -> None:
+    for init, between in (("uniform", (0.5, 0.5)), ("range", (0.0, 0.5)), ("index", None)):
+        tensor = Buffer("x", (9,), "complex64", "input", init, between=between)
+        numbers = drawn(tensor, np.random.default_rng(0))
+        assert numbers.dtype == np.complex128 and not numbers.imag.any() and numbers.real[1] >= 0.5
+
+
+def test_a_range_of_large_integers_has_no_rounded_number() -> None:
+    tensor = Buffer("x", (9,), "int64", "input", "uniform", between=(2**62 + 1, 2**62 + 2))
+    for content in Content:
+        numbers = drawn(tensor, np.random.default_rng(0), content)
+        assert set(numbers.tolist()) <= {2**62 + 1, 2**62 + 2}
+
+
+def test_numbers_without_room_are_drawn_with_half_of_the_bits() -> None:
+    def refuse(numbers: Mapping[str, Any]) -> None:
+        if numbers["i"].max() > 2**15:
+            raise BeyondIntegersError("too large")
+
+    tried = tried_with((Buffer("i", (500,), "int32", "input"),), refuse)
+    assert tried[Content.WHOLE].why == "too large"
+    assert tried[Content.HALF].result["i"].max() == 2**15 - 1
+    assert tried[Content.NEGATIVE].result["i"].max() < 0

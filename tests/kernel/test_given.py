@@ -235,3 +235,31 @@ def test_a_kernel_is_another_with_other_values(tmp_path: Path) -> None:
     second = identity(file).computation
     (tmp_path / "f.py").write_text(FUNCTIONS.replace("3 * np", "4 * np") + "# for a reason\n")
     assert identity(file).computation == second != first
+
+
+def test_an_output_takes_no_values(tmp_path: Path) -> None:
+    text = GOOD.replace('role = "output"', 'role = "output", init = "f.py:offsets"')
+    (tmp_path / "f.py").write_text(FUNCTIONS)
+    assert 'give it role = "inout"' in refusal(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("init", "dtype"),
+    [
+        ("{ range = [0, 1000] }", "int8"),
+        ("{ range = [0, 20000] }", "float16"),
+        ("{ range = [0, -1] }", "uint32"),
+        ("{ range = [0.5, 1] }", "int32"),
+    ],
+)
+def test_a_range_stays_within_its_dtype(tmp_path: Path, init: str, dtype: str) -> None:
+    with pytest.raises(TunerError, match="is no range of " + dtype):
+        values(kernel_file(tmp_path, init, dtype))
+
+
+def test_problems_of_another_size_have_no_such_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(6, "float32"))
+    kernel = read_kernel(kernel_file(tmp_path, '"a.npy"'))
+    assert kernel.of_one_size == "a.npy fits one size"
+    assert not read_kernel(kernel_file(tmp_path, '"f.py:offsets"')).of_one_size
+    assert not read_kernel(kernel_file(tmp_path, '"a.npy"', shape="[6]")).of_one_size

@@ -268,3 +268,19 @@ def test_functions_and_files_give_integers(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "n.npy", np.arange(50) + big + 1)
     golden = expected_on_host(settled(golden={"n": tmp_path / "n.npy"}), (X, n), INPUTS, NUMBERS)
     assert golden["n"].value.tolist() == [big + 1 + i for i in range(50)]
+
+
+def test_function_may_say_its_magnitudes(run: Run) -> None:
+    body = "def f(x): return x * x.sum(), 2 * abs(x)"
+    given, estimated = run(body)["y"], run(body, reduction=0)["y"]
+    np.testing.assert_array_equal(given.magnitude, 2 * np.abs(INPUTS["x"]))
+    np.testing.assert_array_equal(estimated.magnitude, given.magnitude)
+    assert given.terms == 1 and 100 < estimated.terms <= 400, "each element depends on all 400"
+
+
+def test_cancelled_results_have_room(run: Run) -> None:
+    """Where a difference is nearly nothing, a kernel may still be off by the rounding of both sides."""
+    expected = run("def f(x): return x * x - x[:, ::-1] ** 2")["y"]
+    sides = INPUTS["x"] ** 2 + INPUTS["x"][:, ::-1] ** 2
+    assert (expected.magnitude > 0.2 * sides).all()
+    assert (expected.magnitude < 10.0 * sides).all()

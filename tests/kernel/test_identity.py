@@ -160,3 +160,28 @@ def test_every_field_of_a_variant_counts_or_is_left_out_on_purpose(path: Path) -
         other = replace(kernel, variants={name: replace(variant, **{field: value})})
         texts.add(KernelIdentity(other).text)
     assert len(texts) == 1 + len(CHANGED)
+
+
+def test_another_template_computes_the_same_in_another_way(path: Path) -> None:
+    before, done = identity(path), implementation(path)
+    digests = before.computation, before.text
+    edit(path.with_name("scale.cu.j2"), "2.0f * x[i]", "x[i] + x[i]")
+    assert identity(path).computation == digests[0]
+    assert identity(path).text != digests[1]
+    assert implementation(path) != done
+
+
+def test_what_jinja_divides_counts(path: Path) -> None:
+    edit(path.with_name("scale.cu.j2"), "{\n", "{\n{% set half = items // 2 %}\n")
+    before = identity(path).text
+    edit(path.with_name("scale.cu.j2"), "items // 2", "items // 4")
+    assert identity(path).text != before
+
+
+def test_the_name_of_a_source_does_not_count(path: Path) -> None:
+    path.with_name("scale.cu.j2").rename(path.with_name("scale.cu"))
+    edit(path, "scale.cu.j2", "scale.cu")
+    before, done = identity(path).text, implementation(path)
+    path.with_name("scale.cu").rename(path.with_name("times_two.cu"))
+    edit(path, "scale.cu", "times_two.cu")
+    assert (identity(path).text, implementation(path)) == (before, done)

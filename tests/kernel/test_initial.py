@@ -15,6 +15,7 @@ from tests.faults.kernels import configuration, write_kernel
 from tests.initial_tables import INITIAL, with_initial
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Gpu
+from tuner.expressions.arithmetic import parse
 from tuner.kernel.default import default_configuration, default_configurations
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.initial import settle
@@ -244,3 +245,25 @@ def test_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert data["seeds"][0]["refused"] == "holds when n >= 1024"
     assert data["seeds"][1]["configuration"] == {"fault": "ok", "block_size": 64, "items": 1}
     assert data["seeds"][1]["parameters"] == {"items": "ceil_div(n, 1024)", "block_size": 64}
+
+
+def test_at_most_so_many_choices(tmp_path: Path) -> None:
+    text = (
+        f'[[initial]]\nvariant = "plain"\nparameters = {{ items = {list(range(300))} }}\nminimize = "items"\n'
+    )
+    with pytest.raises(KernelError, match="300 choices"):
+        read_kernel(write_kernel(tmp_path, extra=text, items=range(300)))
+
+
+def test_equal_choices_go_by_their_order(tmp_path: Path) -> None:
+    text = CHOICE.replace("[32, 64, 128, 256]", "[128, 32]").replace("minimize = ", 'minimize = "0"  # ')
+    assert settled(with_initial(tmp_path, text)) == [configuration(block_size=128)]
+
+
+def test_a_variant_that_the_gpu_lacks(tmp_path: Path) -> None:
+    kernel = with_initial(tmp_path)
+    plain = kernel.variants["plain"]
+    hopper = replace(plain, requires=parse("cc >= 90"))
+    kernel = replace(kernel, variants={"plain": hopper, "other": replace(plain, name="other")})
+    assert settled(kernel, ARCHITECTURES[80])[:2] == ["plain requires cc >= 90"] * 2
+    assert settled(kernel)[1] == configuration(block_size=64)

@@ -127,3 +127,14 @@ def test_show_has_conditions_as_written_and_what_their_names_mean(
     assert any(line.endswith("holds when waves > 10 ** 9") for line in shown)
     (plain,) = json.loads(said_by(capsys, "show", path, "--json").out)["variants"]
     assert plain["constraints"][0]["condition"] == "block_size * items <= 1024"
+
+
+def test_of_several_variants_each_gets_the_parameters_that_it_has(tmp_path: Path) -> None:
+    wide = '[variants.wide]\nlike = "plain"\nparameters.unroll = { values = [1, 2] }\nlaunches = [{ '
+    wide += 'template = "scale.cu.j2", entry = "wide", arguments = ["x", "unroll"], grid = ["1"], block = ["32"] }]\n'
+    initial = '[[initial]]\nvariant = ["plain", "wide"]\nparameters = [{ items = 2 }, { unroll = 2 }]\n'
+    kernel = read_kernel(write(tmp_path, initial, SHARED + wide))
+    assert [dict(one.parameters) for one in kernel.initial] == [{"items": 2}, {"items": 2, "unroll": 2}]
+    write(tmp_path, initial.replace("unroll", "unrol"), SHARED + wide)
+    with pytest.raises(KernelError, match=r"initial\[0\]: parameters sets 'unrol'"):
+        read_kernel(tmp_path / "scale.toml")

@@ -117,3 +117,29 @@ def test_integers_that_a_float_would_round_are_refused(text: str, said: str) -> 
     with pytest.raises(TunerError, match=said) as caught:
         whole("int64", text)
     assert "\n" not in str(caught.value)
+
+
+def test_an_infinity_that_an_input_has_does_not_overflow() -> None:
+    """As in a mask; what is finite beside it must still have room."""
+    tensors = [Buffer(name, (3,), "float32", "input") for name in "xm"] + [
+        Buffer("y", (3,), "float32", "output")
+    ]
+    reference = SettledReference("float32", numpy={"y": "(x + m) * 4"})
+    mask = np.array([0.0, -np.inf, 0.0])
+    expected = expected_on_host(
+        reference, tensors, {"x": np.ones(3), "m": mask}, {}, asked=Asked(further=True)
+    )["y"]
+    assert expected.value.tolist() == [4.0, -np.inf, 4.0]
+    with pytest.raises(TunerError, match=r"has numbers above \S+ on the way"):
+        expected_on_host(
+            reference, tensors, {"x": np.full(3, 1e38), "m": mask}, {}, asked=Asked(further=True)
+        )
+
+
+def test_floats_of_large_integers_have_room() -> None:
+    """Only an output of integers asks for all digits."""
+    large = {"s": np.array([120, -120])}
+    tensors = [Buffer("s", (2,), "int32", "input"), Buffer("y", (2,), "float32", "output")]
+    reference = settled(numpy={"y": ArrayExpression("maximum(s ** 11, 0) / 2")})
+    expected = expected_on_host(reference, tensors, large, {})["y"]
+    np.testing.assert_allclose(expected.value, [120.0**11 / 2, 0.0])

@@ -241,3 +241,18 @@ variants.plain.launches = [{ template = "k.cu", entry = "k", arguments = ["x", "
             reference = settle_reference(kernel, kernel.problem(dtypes={"input": dtype}), ARCHITECTURES[90])
             found.append(reference.tolerance_of(dtype).coefficient < 1e-12)
     assert found == [True, False, True, False, *[False] * 4]
+
+
+def test_tensors_may_be_absent(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, MAP))
+    for op, names in (("x", ["x", "out"]), ("y", ["y", "out"]), ("x * y", ["x", "y", "out"])):
+        assert list(kernel.present(kernel.problem(options={"op": op}))) == names
+    with pytest.raises(KernelError, match="reference: the numpy reference of out uses x, which is absent"):
+        read_kernel(write(tmp_path, MAP.replace("uses(op, 'x')\"", "order == 'down'\"", 1)))
+
+
+def test_scratch_may_be_zeroed_once(tmp_path: Path) -> None:
+    (ticket,) = read_kernel(write(tmp_path, MAP)).variants["plain"].scratch
+    assert (ticket.zeroed, ticket.zeroed_once) == (False, True)
+    (each,) = read_kernel(write(tmp_path, MAP.replace('"once"', "true"))).variants["plain"].scratch
+    assert (each.zeroed, each.zeroed_once) == (True, False)

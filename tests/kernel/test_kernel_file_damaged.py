@@ -128,3 +128,10 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
             assert "\n" not in str(error)
             refused += 1
     assert refused > 60
+
+
+def test_words_with_points_that_are_no_keys_are_left_alone(tmp_path: Path) -> None:
+    long = ".".join(["a"] * 40)
+    texts = f'"""{long}""" # {long}', f"'{long}' # {long}", f'"{long}\\"" # {long}'
+    for text in texts:
+        read_kernel(write(tmp_path, GOOD.replace('"y = 2 x"', text)))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.kernels import configuration, write_kernel
 from tests.kernel.test_render import GPU, PARAMETERS, kernel_with
-from tuner.children.compilation import Compilation, RenderRequest
+from tuner.children.compilation import Compilation, RenderRequest, SourceRequest
 from tuner.children.compile_worker import Compiler
 from tuner.children.nvrtc import SourceRejected, compile_source
 from tuner.core.model import Configuration
@@ -204,3 +204,15 @@ def test_compiler_reads_the_templates_line_from_the_directives(tmp_path: Path) -
     with pytest.raises(SourceRejected) as refused:
         compile_source(directed, "k", GPU.arch)
     assert str(refused.value).startswith(f"k.cu.j2({text.count(chr(10))}): error: ")
+
+
+def test_error_without_a_map_names_the_rendered_line(tmp_path: Path) -> None:
+    source = "{% macro word() %}four{% endmacro %}\nint a;\n{{ word() | length }} nonsense;\n"
+    file = write_kernel(tmp_path, source=source)
+    request = RenderRequest(file, read_kernel(file).problem(), HOPPER, configuration())
+    assert Compiler(None).answer(request).error.startswith("kernel.cu:2: error: ")
+
+
+def test_error_of_a_source_of_its_own(tmp_path: Path) -> None:
+    request = SourceRequest('#line 1 "mine.cu"\n\nnonsense;\n', "k", HOPPER, (tmp_path,))
+    assert Compiler(None).answer(request).error.startswith("mine.cu:2: error: ")

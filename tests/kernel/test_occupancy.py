@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.compiled_once import run_once
 from tuner.children.headers import header_folders
 from tuner.core.model import Gpu
 from tuner.kernel.occupancy import Limit, Occupancy, Waves, occupancy
-from tuner.kernel.roofline import ARCHITECTURES, bytes_in_flight
+from tuner.kernel.roofline import ARCHITECTURES, bytes_in_flight, customary_bytes_in_flight
 
 KIB = 1024
 T4, A100, RTX4090, H200 = (ARCHITECTURES[cc] for cc in (75, 80, 89, 90))
@@ -163,3 +164,20 @@ def test_waves() -> None:
 def test_bytes_in_flight() -> None:
     assert bytes_in_flight(4.8e12, 600, 132) == pytest.approx(21818, abs=1)
     assert bytes_in_flight(4.8e12, 800, 132) == pytest.approx(29091, abs=1)
+
+
+def test_one_wave_lasts_as_long_as_the_fullest_sm() -> None:
+    even = Waves(528, 8, 132)
+    assert even.at_once
+    assert (even.idle, even.last_idle, even.sms_used) == (0.0, 0.0, 132)
+    # 140 blocks: eight SMs have two, and all others wait for them.
+    assert Waves(140, 8, 132).idle == pytest.approx(1 - 140 / 264)
+    few = Waves(40, 8, 132)
+    assert few.sms_used == 40
+    assert few.idle == pytest.approx(1 - 40 / 132)
+
+
+def test_customary_bytes_in_flight() -> None:
+    kib = {cc: customary_bytes_in_flight(gpu) // KIB for cc, gpu in ARCHITECTURES.items()}
+    assert kib == {75: 12, 80: 16, 86: 16, 89: 16, 90: 48, 100: 64, 120: 64}
+    assert customary_bytes_in_flight(replace(H200, name="NVIDIA H100 80GB HBM3")) == 32 * KIB

@@ -11,6 +11,7 @@ from tuner.children.compilation import RenderRequest
 from tuner.children.compile_worker import Compiler
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec
@@ -219,3 +220,27 @@ def test_a_macro_in_a_header_that_the_kernel_does_not_need_is_said(tmp_path: Pat
     kernel = kernel_of(tmp_path, f'#include "box.h"\n{TEMPLATE}', ENTRY)
     request = RenderRequest(kernel.file, kernel.problem(), ARCHITECTURES[90], configuration())
     assert "box.h:2: error: expected an identifier" in Compiler(None).answer(request).error
+
+
+def test_an_argument_may_be_an_expression(tmp_path: Path) -> None:
+    kernel = kernel_of(tmp_path, TEMPLATE, ENTRY, FILE.replace('"y", "count"', '"y", "count // 2 * 2"'))
+    plan = make_plan(kernel, kernel.problem(), ARCHITECTURES[90], configuration())
+    assert plan.launches[0].arguments[-1][-1] == 1000
+
+
+def test_a_macro_in_another_kernel_is_left_out_with_it(tmp_path: Path) -> None:
+    other = "__global__ void other(float* y, int SCALE) { y[SCALE] = 0; }\n"
+    assert compiled(kernel_of(tmp_path, f"{TEMPLATE}{other}", ENTRY))
+
+
+def test_what_is_of_the_host_alone_does_not_hinder(tmp_path: Path) -> None:
+    """NVRTC refuses members of the host, also of a struct that the device has."""
+    own = """struct Count {
+    int n;
+    __host__ int get() const { return n; }
+    __host__ __device__ float half() const { return n / 2.f; }
+};
+"""
+    source = f"{own}{TEMPLATE.replace('* x[i]', '* x[i] * Count{2}.half()')}"
+    kernel = kernel_of(tmp_path, source, ENTRY)
+    assert compiled(kernel) is Status.OK

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 
 from tests.faults.kernels import configuration, write_kernel
-from tuner.core.errors import ExpressionError, KernelError
+from tuner.core.errors import ExpressionError, KernelError, TunerError
 from tuner.core.model import Configuration
+from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import (
     invalid_reason,
@@ -218,3 +220,29 @@ def test_scalars_are_as_their_dtype_holds_them(tmp_path: Path) -> None:
         scalars = f'[scalars]\na = {{ dtype = "{dtype}", value = "{written}" }}\n[reference]'
         kernel = changed(tmp_path, ("[reference]", scalars))
         assert scalars_of(kernel, kernel.problem(), GPU) == {"a": (dtype, value)}
+
+
+@pytest.mark.parametrize("cc", [75, 89])
+def test_a_programmatic_launch_counts_as_launchable_everywhere(tmp_path: Path, cc: int) -> None:
+    kernel = changed(tmp_path, (BLOCK, 'block = ["32"]\nprogrammatic = true'))
+    (variant,) = kernel.variants.values()
+    rows = np.zeros((1, len(variant.parameters)), np.int64)
+    assert not unlaunchable(kernel, variant, kernel.problem(), ARCHITECTURES[cc], rows)
+
+
+def test_some_output_must_be_there(tmp_path: Path) -> None:
+    kernel = changed(tmp_path, ('role = "output" }', 'role = "output", when = "order == \'up\'" }'))
+    assert len(tensors_of(kernel, kernel.problem(), GPU)) == 2
+    with pytest.raises(KernelError, match="has no output"):
+        tensors_of(kernel, kernel.problem(options={"order": "down"}), GPU)
+
+
+def test_whole_scalars_are_whole(tmp_path: Path) -> None:
+    scalars = '[scalars]\nhalf = { dtype = "int32", value = "n / 2" }\n[reference]'
+    kernel = changed(tmp_path, ("[reference]", scalars))
+    assert scalars_of(kernel, kernel.problem({"n": 10}), GPU) == {"half": ("int32", 5)}
+    assert type(scalars_of(kernel, kernel.problem({"n": 10}), GPU)["half"][1]) is int
+    with pytest.raises(KernelError, match="half"):
+        scalars_of(kernel, kernel.problem({"n": 11}), GPU)
+    with pytest.raises(TunerError, match="half"):
+        scalars_of(kernel, kernel.problem({"n": 2**40}), GPU)

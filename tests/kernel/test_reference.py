@@ -18,9 +18,11 @@ from tuner.kernel.reference import (
     SettledReference,
     as_output,
     as_results,
+    in_full,
     norm_allowance,
     tolerance,
     word_of,
+    wrong_text,
 )
 from tuner.runtime.launch_limits import rounded
 from tuner.runtime.launches import Buffer
@@ -250,3 +252,31 @@ def test_references_agree_within_a_billionth_and_a_tenth_of_what_a_sum_may_be_of
     host = Expected(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
     for off, where in ((near, None), (-near, None), (far, (1,)), (-far, (1,))):
         assert disagreement(tolerance(1, dtype, dtype), np.array([1.0, 2.0 + 2.0 * off]), host) == where
+
+
+def test_element_expressions_replace_their_names() -> None:
+    expression = ArrayExpression("2 * op + sum(op)").settled({}, {"op": "x - 1"})
+    assert expression.names == {"x"}
+    assert list(expression.evaluate({"x": np.array([3.0, 1.0])})[0]) == [6.0, 2.0]
+    assert ArrayExpression("op").settled({}, {"op": "x ** -2"}).names == {"x"}
+
+
+def test_numbers_of_messages() -> None:
+    assert [in_full(2**60 + 1), in_full(np.int64(-7)), in_full(1 / 3), in_full(1 / 3, 9)] == [
+        "1152921504606846977", "-7", "0.333333", "0.333333333"
+    ]  # fmt: skip
+    assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 elements are wrong"
+    assert wrong_text(0.1, 0.1 + 1e-8, 1, 1).startswith("is 0.1, expected 0.10000001;")
+    assert wrong_text(1, 2, 1, 2) == "is 1, expected 2; 1 of 2 elements are wrong"
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "int64", "uint32"])
+def test_integers_are_exact(dtype: str) -> None:
+    limits = tolerance(100, "int32", dtype)
+    assert (limits.coefficient, limits.unit, limits.norm_coefficient) == (0.0, 0.0, 0.0)
+    assert 0.0 < limits.tiny < 1.0
+
+
+def test_integers_of_references_are_equal_also_where_a_difference_overflows() -> None:
+    least, zero = np.array([-(2**63)]), Expected(np.zeros(1, np.int64), 0.0)
+    assert disagreement(tolerance(1, "int64", "int64"), least, zero) == (0,)

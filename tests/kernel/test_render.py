@@ -312,3 +312,27 @@ def test_a_kernel_with_a_huge_entry_is_read_at_once(tmp_path: Path) -> None:
     kernel = kernel_with(tmp_path, "int a;", entry="k{{ 'a' | center(10 ** 9) }}")
     assert kernel.variants["v"].launches[0].entry.startswith("k{{")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+
+
+def test_plain_cuda_file_gets_an_element_expression_as_a_macro(tmp_path: Path) -> None:
+    source, _ = rendered(element_kernel(tmp_path, "float y = op(1, 2);\n", "k.cu"))
+    assert source.startswith(
+        "#define order up\n#define op(x, z) ((((float)(x)) - 0.5f))\n#define op_uses_x 1\n#define op_uses_z 0\n"
+        "#define block_size 64\n"
+    )
+
+
+def test_an_error_in_an_entry_names_the_kernels_file(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match=r"^k\.toml: entry .*unknown"):
+        rendered(kernel_with(tmp_path, "int a;", entry="k<{{ mode.unknown }}>"))
+
+
+def test_template_that_includes_itself_is_refused(tmp_path: Path) -> None:
+    refusal(tmp_path, '{% include "k.cu.j2" %}')
+
+
+def test_template_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    kernel = kernel_with(tmp_path, "")
+    (tmp_path / "k.cu.j2").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(KernelError, match=r"k\.cu\.j2"):
+        rendered(kernel)

@@ -210,3 +210,18 @@ def test_they_run_on_the_cpu_and_are_shown(tmp_path: Path, capsys: pytest.Captur
     shown = said_by(capsys, "render", str(written(tmp_path)), "--size", "passes=9").out
     assert "//   repeats 9 times:\n//   relax(u, v, int32 100)\n//   grid 4 x 1 x 1" in shown, shown
     assert shown.count("//   relax(") == 4 and "//   ...\n//   relax(w, v," in shown, shown
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ((REPEAT, 'repeat = { name = "turn", count = "passes / 3" }'), "passes / 3 = 1.3"),
+        ((REPEAT, 'repeat = { name = "turn", count = "passes - 9" }'), "passes - 9 = -5"),
+        (('index = "left % 2"', 'index = "left"'), "left = 4, and one_of has 2|4, and one_of has 2"),
+        (('index = "left % 2"', 'index = "turn - 1"'), "turn - 1 = -1"),
+    ],
+)
+def test_values_that_are_none(tmp_path: Path, change: tuple[str, str], said: str) -> None:
+    kernel = read_kernel(written(tmp_path, change))
+    with pytest.raises(KernelError, match=said):
+        launches(kernel)

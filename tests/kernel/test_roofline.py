@@ -62,3 +62,20 @@ def test_unknown_ceilings_bound_nothing():
     gpu = replace(gpu, memory_bytes_per_s=0.0)
     assert roof_of(kernel, kernel.problem(), gpu).speed_of_light_ns == 0
     assert math.isinf(peak_flops(gpu, "float32", "vector"))
+
+
+def test_float32_does_not_use_the_tensor_cores():
+    gpu = ARCHITECTURES[90]
+    for dtype in ("float32", "float64"):
+        assert peak_flops(gpu, dtype, "matrix") == peak_flops(gpu, dtype, "vector")
+    assert peak_flops(gpu, "float16", "matrix") == 16 * peak_flops(gpu, "float32", "vector")
+    assert peak_flops(ARCHITECTURES[75], "bfloat16", "matrix") == peak_flops(
+        ARCHITECTURES[75], "bfloat16", "vector"
+    )
+
+
+def test_an_unknown_capability_counts_as_the_nearest_below():
+    gpu = ARCHITECTURES[100]
+    assert peak_flops(replace(gpu, cc=103), "float16", "matrix") == peak_flops(gpu, "float16", "matrix")
+    assert peak_flops(replace(gpu, cc=99), "float16", "matrix") == peak_flops(gpu, "float16", "matrix") / 2
+    assert peak_flops(replace(gpu, cc=70), "float32", "vector") == 128 * gpu.sm_count * gpu.clock_hz

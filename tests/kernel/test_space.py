@@ -251,3 +251,31 @@ def test_a_huge_space_is_sampled(monkeypatch):
     assert space.default.values == spec.defaults
     assert list(build(spec).configurations()) == list(space.configurations())
     assert list(build(spec, seed=1).configurations()) != list(space.configurations())
+
+
+def test_default_or_the_valid_configuration_nearest_to_it():
+    parameters = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
+    assert build(variant("v", parameters, defaults={"a": 3, "b": 2})).default.values == {"a": 3, "b": 2}
+    space = build(variant("v", parameters, ["a * b != 6"], defaults={"a": 3, "b": 2}))
+    assert space.default.values == {"a": 2, "b": 2}
+    assert build(variant("v", parameters, defaults={"a": 3}), fixed={"a": [1, 4]}).default.values["a"] == 4
+
+
+def test_a_variant_without_parameters():
+    space = build(variant("plain", {}))
+    assert len(space) == 1
+    assert space.default == Configuration.of("plain", {})
+    assert space.contains(space.default)
+    assert list(_distances(space, space.default)) == [0]
+
+
+def test_variants_that_cannot_run_are_left_out():
+    ok, modern = variant("ok", {"a": [1]}), variant("modern", {"a": [1]}, requires="cc >= 100")
+    space = build(ok, modern)
+    assert [v.name for v in space.variants] == ["ok"]
+    assert space.left_out == {"modern": "requires cc >= 100"}
+    assert len(build(ok, modern, gpu=ARCHITECTURES[100])) == 2
+
+
+def test_constraints_on_what_the_compiler_says_wait():
+    assert len(build(variant("v", {"a": [1, 2]}, ["registers * a <= 64"]))) == 2

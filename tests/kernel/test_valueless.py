@@ -8,8 +8,9 @@ import pytest
 
 from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError
+from tuner.core.model import Configuration
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import make_plan
+from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
@@ -58,3 +59,18 @@ def test_constants_that_are_no_condition_or_number_are_refused_when_read(
     text = GOOD.replace(right, wrong, 1)
     with pytest.raises(KernelError, match=f"scale.toml: {where}"):
         read_kernel(write(tmp_path, text))
+
+
+def test_an_axis_that_no_tensor_has_is_refused_when_read(tmp_path: Path) -> None:
+    text = GOOD.replace('numpy = "', 'numpy = "sum(x, axis=5) + ', 1)
+    assert text != GOOD
+    with pytest.raises(KernelError, match=r"scale.toml: reference: numpy .* names axis 5"):
+        read_kernel(write(tmp_path, text))
+
+
+def test_one_configuration_is_refused_like_all(tmp_path: Path) -> None:
+    kernel = read_kernel(write(tmp_path, GOOD.replace("block_size <= n", "input > 3")))
+    configuration = Configuration.of("plain", kernel.variants["plain"].defaults)
+    assert invalid_reason(kernel, kernel.problem(), ARCHITECTURES[90], configuration).startswith(
+        f"scale.toml: {CONSTRAINT}'input > 3' has no value here"
+    )

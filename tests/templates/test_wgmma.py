@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -13,6 +15,7 @@ from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.launch_limits import UnlaunchableError
+from tuner.runtime.launches import TensorMap
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -73,3 +76,28 @@ def test_a_winner_is_verified_at_edge_case_sizes_although_it_refuses_odd_ones(na
     assert any(
         p.sizes["m"] % rows and p.sizes["n"] % default.values["block_n"] for p in fitting[:VERIFIED_PROBLEMS]
     )
+
+
+@pytest.mark.parametrize("layout", ["nn", "tt"])
+def test_maps_are_of_the_matrices_as_they_lie(layout: str) -> None:
+    of = problem("wgmma", layout=layout, m=1000, n=1048, k=520)
+    found = space("wgmma", of)
+    rows = random.Random(layout).sample(range(len(found)), 60)
+    for configuration in [found.variants[0].configuration(row) for row in rows]:
+        values = configuration.values
+        [launch] = make_plan(GEMM, of, HOPPER, configuration).launches
+        maps = [
+            (name, TensorMap(**json.loads(str(text))))
+            for kind, name, text in launch.arguments
+            if kind == "map"
+        ]
+        assert [name for name, _ in maps] == ["a", "b", "c", "c"]
+        a, b, c, rest = (found for _, found in maps)
+        assert (a.rows, a.columns) == ((1000, 520) if layout[0] == "n" else (520, 1000))
+        assert (b.rows, b.columns) == ((520, 1048) if layout[1] == "n" else (1048, 520))
+        assert (c.rows, c.columns) == (rest.rows, rest.columns) == (1000, 1048)
+        assert launch.grid[0] % (values["cluster_m"] * values["cluster_n"]) == 0
+        # A part of C is 64 x 64, or what the wider side leaves over.
+        assert (c.box_rows, c.box_columns, c.swizzle) == (64, 64, 128)
+        over = values["block_n" if not values["swap_ab"] else "block_m"] % 64 or 64
+        assert (rest.box_rows, rest.box_columns) == ((64, over) if not values["swap_ab"] else (over, 64))
