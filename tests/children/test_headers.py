@@ -118,6 +118,7 @@ def test_a_source_that_uses_none_of_it_is_compiled_as_before(source: str) -> Non
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("any_code")
 def test_cuda_s_headers_compile_beside_macros_that_are_names_in_them() -> None:
     body = """
     using Sum = cub::BlockReduce<float, threads>;

@@ -21,7 +21,7 @@ from tests.fork_server import NO_FORK
 from tuner.children import limits
 from tuner.children.compilation import Compilation, ReadRequest, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.limits import LEAST_BYTES, NICE, Slots, memory_limit
+from tuner.children.limits import LEAST_BYTES, NICE, memory_limit
 from tuner.core import printed
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
@@ -391,13 +391,3 @@ def test_damaged_cache_is_not_used(tmp_path: Path) -> None:
         data[-100] ^= 0xFF
         entry.write_bytes(data)
     assert found[0].cubins == found[1].cubins
-
-
-def test_slots_that_cannot_be_had_are_the_answer(tmp_path: Path) -> None:
-    pool = CompilePool(jobs=1, slots=Slots(tmp_path / "gone" / "slots", 1))
-    try:
-        found = Bench(tmp_path, pool).compile(plain())
-    finally:
-        pool.close()
-    assert found.status is Status.COMPILE_ERROR
-    assert "No such file" in found.error

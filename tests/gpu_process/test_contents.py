@@ -67,14 +67,9 @@ class Problem:
 
 
 FLOATS = [
-    "a large range of numbers",
-    "equal numbers",
-    "zeros",
-    "negative numbers",
-    "a few numbers among zeros",
-    "numbers far below zero",
-    "numbers drawn after compiling",
-]
+    "a large range of numbers", "equal numbers", "zeros", "negative numbers", "a few numbers among zeros",
+    "numbers far below zero", "numbers drawn after compiling",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

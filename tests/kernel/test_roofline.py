@@ -12,15 +12,11 @@ from tuner.kernel.roofline import ARCHITECTURES, Roof, peak_flops, roof_of
     ("cc", "dtype", "pipe", "teraflops"),
     # The makers' data sheets, in TFLOP/s.
     [
-        (75, "float16", "matrix", 65),
-        (80, "float32", "vector", 19.5),
-        (80, "float16", "vector", 78),
-        (80, "bfloat16", "vector", 39),
-        (80, "bfloat16", "matrix", 312),
-        (90, "float32", "vector", 66.9),
+        (75, "float16", "matrix", 65), (80, "float32", "vector", 19.5), (80, "float16", "vector", 78),
+        (80, "bfloat16", "vector", 39), (80, "bfloat16", "matrix", 312), (90, "float32", "vector", 66.9),
         (90, "float64", "vector", 33.5),
     ],
-)
+)  # fmt: skip
 def test_peaks_match_the_data_sheets(cc, dtype, pipe, teraflops):
     assert peak_flops(ARCHITECTURES[cc], dtype, pipe) == pytest.approx(teraflops * 1e12, rel=0.01)
 

@@ -60,10 +60,7 @@ IS_SHORT = "scheduler.is_short(k)"
 
 @pytest.mark.parametrize(
     ("name", "values", "ever", "always"),
-    [
-        ("wgmma", {}, True, False),
-        ("wgmma", {**TURNS, "cluster_m": 2, "cluster_n": 2}, False, False),
-    ],
+    [("wgmma", {}, True, False), ("wgmma", {**TURNS, "cluster_m": 2, "cluster_n": 2}, False, False)],
 )
 def test_the_next_launch_begins_early_where_that_pays(
     name: str, values: dict[str, Value], ever: bool, always: bool
