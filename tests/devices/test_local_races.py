@@ -14,6 +14,7 @@ from tests.devices.fake_device import ask, prepared
 from tests.devices.fake_measuring import limit_the_first_start, log, starts
 from tests.faults.kernels import SOURCE, configuration, write_kernel
 from tuner.children.compile_pool import CompilePool
+from tuner.core.conditions import Mode
 from tuner.core.files import TEMPORARY
 from tuner.core.model import Configuration, Problem, Status
 from tuner.devices.base import Contestant, RaceRequest
@@ -194,3 +195,12 @@ def test_race_names_the_contestant_that_does_not_compile(device: LocalDevice, tm
     contestants = [Contestant(configuration("ok", block), 1e5) for block in (32, 64, 128)]
     found = device.race(RaceRequest(contestants, 2, 4, 0))
     assert list(found.failures) == [1] and list(found.timed) == [0, 2]
+
+
+def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path)
+    assert not device.race(RaceRequest([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM)).failures
+    assert [line for line in log(tmp_path) if "setup" in line or "race" in line] == [
+        "setup 1",
+        "race warm in 1",
+    ]

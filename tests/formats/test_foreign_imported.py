@@ -256,3 +256,13 @@ def test_a_study_in_the_dashboard(tune: Tune, ours: Path, tmp_path: Path) -> Non
     best = min(trial["values"][0] for trial in study["trials"] if trial["state"] == "Complete")
     assert [trial["values"] for trial in study["best_trials"]] == [[best]]
     assert json.loads(get(f"/api/studies/{listed['study_id']}/param_importances"))["param_importances"]
+
+
+def test_of_many_trials_it_is_said_how_many_are_written(
+    tune: Tune, ours: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(optuna_storage, "EVERY", 4)
+    status, _, err = tune("export", "--replayed", "--format", "optuna", "--out", "study.log")
+    assert status == 0
+    said = [line.split()[1] for line in err.splitlines() if line.endswith("trials written")]
+    assert said[:3] == ["4", "8", "12"]

@@ -143,3 +143,11 @@ def test_what_a_rank_deserves_is_not_refinement(measured: Measured) -> None:
     bench: Any = Bench(noisy(100 * US))
     measured(bench, 100 * US, idle=[True] * 100)
     assert bench.measurement.refined_s == 0.0
+
+
+def test_hopeless_first_run_and_a_slow_sample_within_limits(measured: Measured) -> None:
+    """A first run that is hopeless, then samples on both sides of slow: the verdict rests on the samples alone."""
+    times = [2.9, 3.5, 3.2]
+    bench = Bench(lambda number: 100 * US * times[min(number, 2)], first_ns=1100 * US)
+    found = measured(bench, 100 * US)
+    assert (found.status, len(found.samples_ns)) == (Status.SLOW, 2)

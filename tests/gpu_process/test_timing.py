@@ -349,3 +349,10 @@ def test_size_of_a_group_under_sustained_load() -> None:
     conditions = Conditions(Mode.ROTATING, SUSTAINED)
     sizes = {ns: group_size(ns, conditions, Batch(10, 1), heavy=True) for ns in (1.0, 1e5, 1e6, 1e8)}
     assert sizes == {1.0: 8 * MAX_GROUP, 1e5: int(HOT_GROUP_NS / 1e6), 1e6: int(HOT_GROUP_NS / 1e6), 1e8: 1}
+
+
+def test_slow_hardware_that_recovers_within_the_group_is_tagged(card: Card, timer: Timer) -> None:
+    card.spells = [(0.0, sum(WAIT_S) + 0.005, "sw_thermal")]
+    group = Group(card)
+    assert take(timer, group).tags == {"sw_thermal"}
+    assert group.launches == 1

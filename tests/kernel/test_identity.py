@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
@@ -185,3 +186,11 @@ def test_the_name_of_a_source_does_not_count(path: Path) -> None:
     path.with_name("scale.cu").rename(path.with_name("times_two.cu"))
     edit(path, "scale.cu", "times_two.cu")
     assert (identity(path).text, implementation(path)) == (before, done)
+
+
+def test_a_copy_elsewhere_is_the_same_kernel(path: Path, tmp_path: Path) -> None:
+    shutil.copytree(path.parent, tmp_path / "zz" / "deeper")
+    copy = tmp_path / "zz" / "deeper" / path.name
+    assert identity(copy).computation == identity(path).computation
+    assert identity(copy).text == identity(path).text
+    assert implementation(copy) == implementation(path)

@@ -18,7 +18,7 @@ from tuner.core.model import Configuration, Gpu
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.default import default_configuration, default_configurations
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.initial import settle
+from tuner.kernel.initial import MAX_INITIAL, settle
 from tuner.kernel.load import read_kernel
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
@@ -267,3 +267,13 @@ def test_a_variant_that_the_gpu_lacks(tmp_path: Path) -> None:
     kernel = replace(kernel, variants={"plain": hopper, "other": replace(plain, name="other")})
     assert settled(kernel, ARCHITECTURES[80])[:2] == ["plain requires cc >= 90"] * 2
     assert settled(kernel)[1] == configuration(block_size=64)
+
+
+def test_at_most_a_few(tmp_path: Path) -> None:
+    items = range(1, 17)
+    text = "".join(f'[[initial]]\nvariant = "plain"\nparameters = {{ items = {i} }}\n' for i in items)
+    entries = settled(with_initial(tmp_path, text, items=list(items)))
+    assert [isinstance(one, Configuration) for one in entries] == [True] * MAX_INITIAL + [False] * (
+        16 - MAX_INITIAL
+    )
+    assert entries[-1] == f"beyond the first {MAX_INITIAL}"

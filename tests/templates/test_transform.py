@@ -57,3 +57,9 @@ def test_baselines_are_for_the_default_expression_alone() -> None:
         for (call,) in TRANSFORM.baselines.values():
             assert call.when is not None
             assert bool(call.when.evaluate(names)) == (op == INPUTS[0][0])
+
+
+def test_one_thread_is_for_small_arrays() -> None:
+    assert "one_thread" not in TRANSFORM.usable_variants(TRANSFORM.problem({"n": 1 << 20}), gpu())[1]
+    refused = TRANSFORM.usable_variants(TRANSFORM.problem({"n": (1 << 20) + 1}), gpu())[1]
+    assert refused["one_thread"] == "needs n of at most 2^20"
