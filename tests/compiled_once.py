@@ -162,8 +162,9 @@ def front_end(source: str, arch: str) -> str:
     options = [one for one in nvrtc.compile_options(arch) if "ptxas" not in one] + ["--fdevice-syntax-only"]
     bindings.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
     _, size = bindings.nvrtcGetProgramLogSize(program)
-    bindings.nvrtcGetProgramLog(program, text := b" " * size)
-    return text.rstrip(b"\0").decode().strip()
+    # NVRTC writes into it: Python has one object for all bytes of length 1, which an empty log would make b"\0".
+    bindings.nvrtcGetProgramLog(program, text := b" " * (size + 1))
+    return text.rstrip(b" ").rstrip(b"\0").decode().strip()
 
 
 def precompiled_file(headers: precompiled.PrecompiledHeaders, *given: Any) -> Path | None:

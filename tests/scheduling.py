@@ -31,7 +31,7 @@ FEW_AND_LONG = (
     "tests/runtime/test_bundles.py",
     "tests/runtime/test_cpp_launcher.py",
     "tests/runtime/test_cpp_programs.py",
-    "tests/templates/test_bmm.py",
+    "tests/templates/test_products.py",
     "tests/templates/test_sm90_kernel.py",
     "tests/templates/test_sm90_tiles.py",
     "tests/test_packaging.py",

@@ -129,7 +129,7 @@ def test_what_a_killed_process_was_writing_goes_at_the_next_start(tmp_path: Path
     """
     root = Path(__file__).resolve().parents[2]
     left = 0
-    for seed in range(60):  # most of the time the first is killed while it writes
+    for seed in range(40):  # most of the time the first is killed while it writes
         command = [sys.executable, "-c", code, str(folder)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root) as process:
             assert process.stdout is not None

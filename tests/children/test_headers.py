@@ -65,11 +65,6 @@ def test_the_driver_s_header_is_empty_where_none_of_its_names_is_used(used: str,
     assert (headers_of("#include <cuda.h>\n" + KERNEL % used, []).texts.get("cuda.h") == "") == left_out
 
 
-def test_a_template_s_arguments_may_be_such_names() -> None:
-    source = "template <typename T> __global__ void k(T* x) { x[0] = std::numeric_limits<T>::max(); }"
-    assert "IhEvPT_" in compile_source(source, "k<uint8_t>", "sm_90").entry
-
-
 def test_options_may_define_and_use_such_names() -> None:
     source = KERNEL % "T a = LIMIT; x[0] = a + FLT_MAX;"
     options = ("-DT=uint32_t", "-DLIMIT=UINT8_MAX", "-DFLT_MAX=1.0f", "--define-macro=OTHER")
@@ -123,6 +118,7 @@ def test_a_source_that_uses_none_of_it_is_compiled_as_before(source: str) -> Non
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("any_code")
 def test_cuda_s_headers_compile_beside_macros_that_are_names_in_them() -> None:
     body = """
     using Sum = cub::BlockReduce<float, threads>;
@@ -167,3 +163,8 @@ def test_a_complete_toolkit_of_the_compiler_s_version_is_used(
     monkeypatch.setattr(headers.importlib.util, "find_spec", lambda _: None)
     found = header_folders.__wrapped__()
     assert missing(found) == ([] if Path("/usr/local/cuda/include/nv/target").is_file() else ["nv/target"])
+
+
+def test_a_template_s_arguments_may_be_such_names() -> None:
+    source = "template <typename T> __global__ void k(T* x) { x[0] = std::numeric_limits<T>::max(); }"
+    assert "IhEvPT_" in compile_source(source, "k<uint8_t>", "sm_90").entry

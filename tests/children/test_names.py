@@ -14,14 +14,12 @@ KERNEL = "__global__ void scale(float* x) { *x *= 2.0f; }\n"
     [
         (f'extern "C" {KERNEL}', "scale"),
         (KERNEL, "scale"),
-        (f"{KERNEL}__global__ void scale_2(float* x) {{ *x = 1.0f; }}", "scale"),
         (
             f"struct scale_of {{ float x; }}; {KERNEL}__global__ void other(scale_of* scale) {{ scale->x = 1.0f; }}",
             "scale",
         ),
         (f"static {KERNEL}", "scale"),
         (f"namespace {{ {KERNEL} }}", "scale"),
-        (f"namespace image {{ namespace {{ {KERNEL} }} }} {KERNEL}", "image::scale"),
         (f"namespace image {{ {KERNEL} }} {KERNEL}", "scale"),
         ("template <class T> __global__ void scale(T* x) { *x *= 2; }", "scale<double>"),
     ],

@@ -21,7 +21,7 @@ from tests.fork_server import NO_FORK
 from tuner.children import limits
 from tuner.children.compilation import Compilation, ReadRequest, RenderRequest
 from tuner.children.compile_pool import CompilePool
-from tuner.children.limits import LEAST_BYTES, NICE, Slots, memory_limit
+from tuner.children.limits import LEAST_BYTES, NICE, memory_limit
 from tuner.core import printed
 from tuner.core.model import Configuration, Status
 from tuner.kernel.load import read_kernel
@@ -60,24 +60,6 @@ def pool() -> Iterator[CompilePool]:
     pool.close()
 
 
-def test_good_source(tmp_path: Path, pool: CompilePool) -> None:
-    bench = Bench(tmp_path, pool)
-    found = bench.compile(plain())
-    assert found.status is Status.OK, found.error
-    assert found.entries == ("scale__ok",)
-    assert found.cubins[0].startswith(b"\x7fELF")
-    assert found.resources[0].registers > 0
-    assert "scale__ok" in found.sources[0]
-
-
-def test_compilers_come_after_what_measures(tmp_path: Path, pool: CompilePool) -> None:
-    bench = Bench(tmp_path, pool)
-    bench.compile(plain())
-    (pid,) = bench.children()
-    here = os.getpriority(os.PRIO_PROCESS, 0)
-    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, here + NICE)
-
-
 @pytest.mark.parametrize("users", ["", "glibc.malloc.check=3"])
 def test_compilers_get_huge_pages_unless_the_user_says_otherwise(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, users: str
@@ -94,25 +76,9 @@ def test_compilers_get_huge_pages_unless_the_user_says_otherwise(
     assert f"GLIBC_TUNABLES={users or 'glibc.malloc.hugetlb=1'}" in environment
 
 
-def test_bad_source_is_a_compile_error_with_the_reason(tmp_path: Path, pool: CompilePool) -> None:
-    bench = Bench(tmp_path, pool, 'extern "C" __global__ void scale__ok() { nonsense; }\n')
-    found = bench.compile(plain())
-    assert found.status is Status.COMPILE_ERROR
-    assert "nonsense" in found.error
-    assert "\n" not in found.error
-    assert found.sources  # shown by `tune trial`
-
-
 @pytest.mark.parametrize(
     ("source", "said"),
-    [
-        ("{% if %}", "scale.cu.j2:1: "),
-        ("{{ unknown }}", "'unknown' is undefined"),
-        ("{{ 1 // 0 }}", "zero"),
-        ("{% include 'missing.cuh' %}", "missing.cuh"),
-        ("{{ 'a' * 5000000 }}", "limit"),
-        ("int x;", "no kernel named"),
-    ],
+    [("{% if %}", "scale.cu.j2:1: "), ("{{ 'a' * 5000000 }}", "limit"), ("int x;", "no kernel named")],
 )
 def test_template_that_does_not_render(tmp_path: Path, pool: CompilePool, source: str, said: str) -> None:
     bench = Bench(tmp_path, pool, source)
@@ -138,31 +104,13 @@ def test_template_that_eats_the_memory(tmp_path: Path) -> None:
 BOMB = "{% for i in range(99999) %}{% for j in range(99999) %}x{% endfor %}{% endfor %}"
 
 
-def test_endless_template_stops_at_the_limit(tmp_path: Path) -> None:
-    pool = CompilePool(jobs=1, memory_limit_bytes=2 << 30)
-    try:
-        began = time.monotonic()
-        bench = Bench(tmp_path, pool, BOMB)
-        found = bench.compile(plain())
-        assert time.monotonic() - began < 100.0
-        assert found.status is Status.COMPILE_ERROR
-        assert "limit" in found.error
-        assert "\n" not in found.error
-        (pid,) = bench.children()
-        most = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        assert most is not None
-        assert int(most[1]) < 300 << 10
-    finally:
-        pool.close()
-
-
 LARGE_BOMB = BOMB.replace("x", "{{ j ~ 5000 * 'x' }}")
 """Fills the memory sooner."""
 
 
 def test_endless_text_that_jinja_collects_costs_one_compilation(tmp_path: Path) -> None:
     source = f"{{% macro m() %}}{LARGE_BOMB}{{% endmacro %}}{{{{ m() }}}}"
-    pool = CompilePool(jobs=1, memory_limit_bytes=1 << 30)
+    pool = CompilePool(jobs=1, memory_limit_bytes=640 << 20)
     try:
         found = Bench(tmp_path, pool, source).compile(plain())
         assert found.status is Status.COMPILE_OOM
@@ -263,16 +211,6 @@ def test_compilers_that_cannot_be_started(
     assert words in found.error
 
 
-def test_slots_that_cannot_be_had_are_the_answer(tmp_path: Path) -> None:
-    pool = CompilePool(jobs=1, slots=Slots(tmp_path / "gone" / "slots", 1))
-    try:
-        found = Bench(tmp_path, pool).compile(plain())
-    finally:
-        pool.close()
-    assert found.status is Status.COMPILE_ERROR
-    assert "No such file" in found.error
-
-
 def test_an_answer_that_was_not_read_is_not_the_next_ones(
     tmp_path: Path, pool: CompilePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -326,22 +264,6 @@ def test_equal_sources_come_from_the_cache(tmp_path: Path) -> None:
         assert len(list(cache.rglob("*.cubin"))) == 1
 
 
-def test_damaged_cache_is_not_used(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    found = []
-    for _ in range(2):
-        pool = CompilePool(jobs=1, cache=cache)
-        try:
-            found.append(Bench(tmp_path / "kernel", pool).compile(plain()))
-        finally:
-            pool.close()
-        (entry,) = cache.rglob("*.cubin")
-        data = bytearray(entry.read_bytes())
-        data[-100] ^= 0xFF
-        entry.write_bytes(data)
-    assert found[0].cubins == found[1].cubins
-
-
 def test_full_disk_costs_the_cache_and_not_the_trial(tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file where the folder should be")
     pool = CompilePool(jobs=1, cache=tmp_path / "cache")
@@ -370,16 +292,6 @@ def test_a_compiler_may_read_a_kernel_before_its_first_configuration(
     for template in tmp_path.glob("*.j2"):
         template.write_text("{% if %}")
     assert bench.compile(plain()).status is Status.OK
-
-
-def test_a_template_that_cannot_be_read_ahead_costs_its_own_configurations(
-    tmp_path: Path, pool: CompilePool
-) -> None:
-    bench = Bench(tmp_path, pool, "{% if %}")
-    assert pool.compile(ReadRequest(bench.file)).status is Status.OK
-    children = bench.children()
-    assert bench.compile(plain()).status is Status.COMPILE_ERROR
-    assert bench.children() == children
 
 
 @pytest.mark.parametrize("asked", ["by name", "by a request", "never"])
@@ -437,3 +349,45 @@ def test_kernel_file_that_is_broken_meanwhile(tmp_path: Path, pool: CompilePool)
     bench.file.write_text(whole)
     assert bench.compile(plain()).status is Status.OK
     assert bench.children() == children
+
+
+def test_compilers_come_after_what_measures(tmp_path: Path, pool: CompilePool) -> None:
+    bench = Bench(tmp_path, pool)
+    bench.compile(plain())
+    (pid,) = bench.children()
+    here = os.getpriority(os.PRIO_PROCESS, 0)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, here + NICE)
+
+
+def test_endless_template_stops_at_the_limit(tmp_path: Path) -> None:
+    pool = CompilePool(jobs=1, memory_limit_bytes=2 << 30)
+    try:
+        began = time.monotonic()
+        bench = Bench(tmp_path, pool, BOMB)
+        found = bench.compile(plain())
+        assert time.monotonic() - began < 100.0
+        assert found.status is Status.COMPILE_ERROR
+        assert "limit" in found.error
+        assert "\n" not in found.error
+        (pid,) = bench.children()
+        most = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        assert most is not None
+        assert int(most[1]) < 300 << 10
+    finally:
+        pool.close()
+
+
+def test_damaged_cache_is_not_used(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    found = []
+    for _ in range(2):
+        pool = CompilePool(jobs=1, cache=cache)
+        try:
+            found.append(Bench(tmp_path / "kernel", pool).compile(plain()))
+        finally:
+            pool.close()
+        (entry,) = cache.rglob("*.cubin")
+        data = bytearray(entry.read_bytes())
+        data[-100] ^= 0xFF
+        entry.write_bytes(data)
+    assert found[0].cubins == found[1].cubins

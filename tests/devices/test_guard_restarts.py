@@ -88,11 +88,6 @@ def test_process_that_cannot_start(
     assert gone(*starts(tmp_path))
 
 
-def test_module_that_does_not_exist() -> None:
-    with pytest.raises(DeviceError, match=r"No module named tests\.faults\.missing"):
-        LocalDevice(0, jobs=1, worker="tests.faults.missing")
-
-
 def test_guard_that_fails_itself_answers_every_request(guard: Guard) -> None:
     """A fault of our own must not become a wait for ever."""
 

@@ -137,26 +137,6 @@ def test_no_process_is_left_of_a_confirmation(
     assert Path(f"/proc/{search}").exists()
 
 
-def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path)
-    assert not device.race(RaceRequest([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM)).failures
-    assert [line for line in log(tmp_path) if "setup" in line or "race" in line] == [
-        "setup 1",
-        "race warm in 1",
-    ]
-
-
-def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_path: Path) -> None:
-    kernel = tmp_path / "scale.toml"
-    prepared(device, tmp_path)
-    text = kernel.read_text().replace("ceil_div(n, block_size * items)", "n // (block_size * items)")
-    kernel.write_text(text)
-    prepared_again = read_kernel(kernel)
-    device.prepare(prepared_again, prepared_again.problem(), 1)
-    sizes = [Problem("scale", {"n": n}, prepared_again.problem().dtypes, {"order": "up"}) for n in (1, 64)]
-    assert statuses_at(device, sizes, configuration("ok", 64)) == {64: Status.OK}
-
-
 def test_confirmation_without_a_second_process(
     device: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +171,25 @@ def test_race_names_the_contestant_that_hangs(
     assert {i: len(one.groups_ns) for i, one in found.timed.items()} == {0: 2, 1: 2, 3: 2}
 
 
+def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path, faults=("ok", "raceonce"))
+    contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
+    found = device.race(RaceRequest(contestants, 2, 4, 0))
+    assert not found.failures
+    assert device._guard.restarts == 1
+
+
+def test_other_sizes_that_have_no_grid_are_left_out(device: LocalDevice, tmp_path: Path) -> None:
+    kernel = tmp_path / "scale.toml"
+    prepared(device, tmp_path)
+    text = kernel.read_text().replace("ceil_div(n, block_size * items)", "n // (block_size * items)")
+    kernel.write_text(text)
+    prepared_again = read_kernel(kernel)
+    device.prepare(prepared_again, prepared_again.problem(), 1)
+    sizes = [Problem("scale", {"n": n}, prepared_again.problem().dtypes, {"order": "up"}) for n in (1, 64)]
+    assert statuses_at(device, sizes, configuration("ok", 64)) == {64: Status.OK}
+
+
 def test_race_names_the_contestant_that_does_not_compile(device: LocalDevice, tmp_path: Path) -> None:
     prepared(device, tmp_path, source="{% if block_size == 64 %}?{% endif %}" + SOURCE)
     contestants = [Contestant(configuration("ok", block), 1e5) for block in (32, 64, 128)]
@@ -198,9 +197,10 @@ def test_race_names_the_contestant_that_does_not_compile(device: LocalDevice, tm
     assert list(found.failures) == [1] and list(found.timed) == [0, 2]
 
 
-def test_process_killed_in_a_race_fails_no_contestant(device: LocalDevice, tmp_path: Path) -> None:
-    prepared(device, tmp_path, faults=("ok", "raceonce"))
-    contestants = [Contestant(configuration(fault), 1e5) for fault in ("ok", "raceonce")]
-    found = device.race(RaceRequest(contestants, 2, 4, 0))
-    assert not found.failures
-    assert device._guard.restarts == 1
+def test_a_race_in_another_mode_needs_no_other_setup(device: LocalDevice, tmp_path: Path) -> None:
+    prepared(device, tmp_path)
+    assert not device.race(RaceRequest([Contestant(configuration(), 1e5)], 3, 4, 0, Mode.WARM)).failures
+    assert [line for line in log(tmp_path) if "setup" in line or "race" in line] == [
+        "setup 1",
+        "race warm in 1",
+    ]

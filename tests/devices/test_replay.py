@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from scripts.recording_files import write_recording
 from tests.faults.kernels import (
     SOURCE,
     altered,
@@ -51,14 +50,6 @@ def device(path: Path, kernel: KernelSpec) -> ReplayDevice:
     return device
 
 
-def test_written_and_read_is_the_same(path: Path, tmp_path: Path) -> None:
-    recording = read_recording(path)
-    write_recording(tmp_path / "again.json.gz", recording)
-    assert (tmp_path / "again.json.gz").read_bytes() == path.read_bytes()
-    assert recording.name == "scale-x"
-    assert len(recording.problems[0].rows) == 16
-
-
 def test_answers_are_the_recorded_ones(device: ReplayDevice, kernel: KernelSpec) -> None:
     space = device.restrict(SearchSpace.from_kernel(kernel, kernel.problem(), device.gpu))
     rows = device.recording.problems[0].rows
@@ -82,12 +73,6 @@ def test_what_was_never_recorded_is_refused(device: ReplayDevice) -> None:
         device.submit(0, unknown)
     with pytest.raises(RecordingError, match="does not hold"):
         device.race(RaceRequest([Contestant(unknown, 1e3)], rounds=1, samples=1, seed=0))
-
-
-def test_unread_answers_do_not_outlive_the_problem(device: ReplayDevice, kernel: KernelSpec) -> None:
-    device.submit(0, configuration())
-    device.prepare(kernel, kernel.problem({"n": 64}, {"": "float16"}), 0)
-    assert device.collect(0) == []
 
 
 def test_race_draws_from_the_recorded_samples(device: ReplayDevice) -> None:
@@ -180,24 +165,13 @@ def plain(data: dict[str, Any]) -> dict[str, Any]:
 CHANGES: list[Callable[[dict[str, Any]], object]] = [
     lambda d: d.update(format="something else"),
     lambda d: d.update(version=3),
-    lambda d: d.pop("version"),
-    lambda d: d.pop("gpu"),
-    lambda d: d.update(gpu=[]),
-    lambda d: d["gpu"].update(colour="green"),
     lambda d: d.update(problems={}),
     lambda d: d.update(problems=[[]]),
-    lambda d: d.update(problems=5),
-    lambda d: d["problems"][0].update(variants=[]),
     lambda d: d["problems"][0].update(variants={"plain": 5}),
-    lambda d: d["problems"][0].update(resources=None),
     lambda d: d["problems"][0]["problem"].pop("sizes"),
-    lambda d: plain(d)["status"].pop(),
-    lambda d: plain(d)["status"].__setitem__(0, "splendid"),
     lambda d: plain(d)["values"][0].pop(),
     lambda d: plain(d)["values"].__setitem__(0, [[], {}, 1]),
     lambda d: plain(d)["samples_ns"].__setitem__(0, ["soon"]),
-    lambda d: plain(d)["samples_ns"].__setitem__(0, None),
-    lambda d: plain(d)["resources"].__setitem__(0, [1]),
 ]
 
 
@@ -218,41 +192,19 @@ FINDINGS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: d["gpu"].pop("sm_count"), 'Object missing required field `sm_count` - at `$.gpu`'),
     (gpu(colour="green"), 'Object contains unknown field `colour` - at `$.gpu`'),
     (lambda d: d.update(colour="green"), 'Object contains unknown field `colour`'),
-    (lambda d: d["problems"][0].update(colour="green"),
-     'Object contains unknown field `colour` - at `$.problems[0]`'),
     (lambda d: plain(d).update(sample=[]),
      'Object contains unknown field `sample` - at `$.problems[0].variants[...]`'),
-    (gpu(driver=13), 'Expected `str`, got `int` - at `$.gpu.driver`'),
-    (gpu(name=7), 'Expected `str`, got `int` - at `$.gpu.name`'),
     (gpu(name=""), 'Expected `str` of length >= 1 - at `$.gpu.name`'),
     (gpu(name="a\nb"), "gpu.name is 'a\\nb', not a line of text"),
     (gpu(name="\ud800"), 'JSON is malformed: unexpected end of hex escape'),
-    (gpu(uuid=None), 'Expected `str`, got `null` - at `$.gpu.uuid`'),
-    (gpu(l2_bytes="a"), 'Expected `int`, got `str` - at `$.gpu.l2_bytes`'),
-    (gpu(sm_count=-1), 'Expected `int` >= 1 - at `$.gpu.sm_count`'),
-    (gpu(sm_count=0), 'Expected `int` >= 1 - at `$.gpu.sm_count`'),
-    (gpu(sm_count="many"), 'Expected `int`, got `str` - at `$.gpu.sm_count`'),
     (gpu(sm_count=True), 'Expected `int`, got `bool` - at `$.gpu.sm_count`'),
-    (gpu(sm_count=132.0), 'Expected `int`, got `float` - at `$.gpu.sm_count`'),
     (gpu(sm_count=10**30), 'Expected `int` <= 4611686018427387904 - at `$.gpu.sm_count`'),
-    (gpu(cc=42), 'Expected `int` >= 75 - at `$.gpu.cc`'),
-    (gpu(reserved_shared_bytes=-1), 'Expected `int` >= 0 - at `$.gpu.reserved_shared_bytes`'),
-    (gpu(clock_hz=-1.0), 'Expected `float` >= 0.0 - at `$.gpu.clock_hz`'),
-    (gpu(clock_hz=math.nan), 'JSON is malformed: invalid character'),
     (gpu(memory_bytes_per_s=math.inf), 'JSON is malformed: invalid character'),
     (lambda d: d.update(computation={}), 'computation is empty'),
-    (lambda d: d.update(versions=3), 'Expected `object`, got `int` - at `$.versions`'),
-    (lambda d: d["versions"].update(nvrtc=13), 'Expected `str`, got `int` - at `$.versions[...]`'),
-    (lambda d: d.update(version="1"), 'Expected `int`, got `str` - at `$.version`'),
-    (lambda d: d.update(kernel=None), 'Expected `str`, got `null` - at `$.kernel`'),
-    (lambda d: d.update(recorded=2026), 'Expected `str`, got `int` - at `$.recorded`'),
     (lambda d: d.update(mode="hot"), "Invalid enum value 'hot' - at `$.mode`"),
-    (lambda d: d.update(regime=[]), 'Expected `str`, got `array` - at `$.regime`'),
     (lambda d: d.update(problems=[]), 'Expected `array` of length >= 1 - at `$.problems`'),
     (lambda d: d["problems"][0]["problem"]["sizes"].update(n="1k"),
      'Expected `int`, got `str` - at `$.problems[0].problem.sizes[...]`'),
-    (lambda d: d["problems"][0]["problem"]["dtypes"].update(input=4),
-     'Expected `str`, got `int` - at `$.problems[0].problem.dtypes[...]`'),
     (lambda d: d["problems"][0]["problem"]["options"].update(order=[]),
      'Expected `bool | int | float | str`, got `array` - at `$.problems[0].problem.options[...]`'),
     (lambda d: d["problems"][0].update(resources=["colour"]),
@@ -262,19 +214,10 @@ FINDINGS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda d: cell("values", plain(d)["values"][0])(d),
      'problems[0].variants.plain.values has a configuration twice'),
     (cell("values", ["ok", 32]), 'problems[0].variants.plain.values[1] has 2 values, not 3'),
-    (cell("values", ["ok", 32, math.nan]), 'JSON is malformed: invalid character'),
-    (cell("status", "splendid"), "Invalid enum value 'splendid' - at `$.problems[0].variants[...].status[1]`"),
     (cell("resources", [1, 2, 3, 4, 5, -6]),
      'Expected `int` >= 0 - at `$.problems[0].variants[...].resources[1][5]`'),
-    (cell("error", None), 'Expected `str`, got `null` - at `$.problems[0].variants[...].error[1]`'),
-    (cell("source", 5), 'Expected `str`, got `int` - at `$.problems[0].variants[...].source[1]`'),
     (samples(), 'problems[0].variants.plain.samples_ns[0] is empty, and its status ok'),
-    (samples(-5), 'Expected `float` >= 1.0 - at `$.problems[0].variants[...].samples_ns[0][0]`'),
-    (samples(0, 0), 'Expected `float` >= 1.0 - at `$.problems[0].variants[...].samples_ns[0][0]`'),
     (samples(7, 5e-324), 'Expected `float` >= 1.0 - at `$.problems[0].variants[...].samples_ns[0][1]`'),
-    (samples(math.inf), 'JSON is malformed: invalid character'),
-    (samples(math.nan), 'JSON is malformed: invalid character'),
-    (samples(True), 'Expected `float`, got `bool` - at `$.problems[0].variants[...].samples_ns[0][0]`'),
     (samples(10**400), 'Number out of range - at `$.problems[0].variants[...].samples_ns[0][0]`'),
 ]  # fmt: skip
 
@@ -302,13 +245,6 @@ def test_what_is_wrong_in_a_recording_is_named(
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_what_is_not_known_of_a_gpu_may_be_left_out(path: Path) -> None:
-    altered(path, gpu(uuid="", driver="", clock_hz=0, memory_bytes_per_s=0.0, reserved_shared_bytes=0))
-    assert read_recording(path).gpu.clock_hz == 0.0
-    altered(path, lambda d: d["gpu"].pop("clock_hz"))
-    assert read_recording(path).gpu.clock_hz == 0.0
-
-
 def test_failures_need_no_samples_and_times_need_not_be_whole(path: Path) -> None:
     altered(path, lambda d: (samples(1.5, 12)(d), cell("samples_ns", [])(d), cell("status", "hang")(d)))
     first, second, *_ = read_recording(path).problems[0].rows.values()
@@ -329,14 +265,7 @@ def test_failures_need_no_samples_and_times_need_not_be_whole(path: Path) -> Non
         (gzip.compress(b"plain text"), "not a recording: JSON is malformed"),
         (gzip.compress(b"[" * 200_000), "not a recording of this tool; leave out the kernel"),
     ],
-    ids=[
-        "empty",
-        "cut off",
-        "other bytes",
-        "not gzip",
-        "not JSON",
-        "nested",
-    ],  # gzip's bytes have the time in them
+    ids=["empty", "cut off", "other bytes", "not gzip", "not JSON", "nested"],  # gzip's bytes have the time
 )
 def test_a_file_that_cannot_be_unpacked_says_why(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "a.json.gz"
@@ -355,7 +284,7 @@ def test_cut_and_flipped_recordings_are_refused(path: Path) -> None:
         path.write_bytes(good[:cut])
         with pytest.raises(RecordingError):
             read_recording(path)
-    for _ in range(100):
+    for _ in range(50):
         bad = bytearray(good)
         bad[draw.randrange(len(bad))] ^= 1 << draw.randrange(8)
         path.write_bytes(bad)
@@ -365,32 +294,7 @@ def test_cut_and_flipped_recordings_are_refused(path: Path) -> None:
             refused += 1
         else:  # a bit without a meaning: the header's time, or what fills the last byte up
             assert found == whole
-    assert refused > 90
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.json.gz"
-    for content in (
-        b"plain text",
-        gzip.compress(b"plain text"),
-        gzip.compress(b"[]"),
-        gzip.compress(b"[" * 200_000),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(RecordingError, match=r"a\.json\.gz"):
-            read_recording(path)
-    with pytest.raises(RecordingError, match=r"missing\.json\.gz"):
-        read_recording(tmp_path / "missing.json.gz")
-    with pytest.raises(RecordingError):
-        read_recording(tmp_path)
-
-
-def test_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.formats.recording.MAX_BYTES", 1 << 20)
-    path = tmp_path / "bomb.json.gz"
-    path.write_bytes(gzip.compress(b" " * (8 << 20)))
-    with pytest.raises(RecordingError, match="larger than 1 MiB"):
-        read_recording(path)
+    assert refused > 45
 
 
 @pytest.mark.parametrize("read", [read_recording, JsonResults])
@@ -398,12 +302,25 @@ def test_bomb_is_counted_before_it_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object]
 ) -> None:
     for name in ("recording.MAX_BYTES", "foreign_json.MAX_BYTES"):
-        monkeypatch.setattr(f"tuner.formats.{name}", 64 << 20)
+        monkeypatch.setattr(f"tuner.formats.{name}", 16 << 20)
     path = tmp_path / "bomb.json.gz"
-    path.write_bytes(gzip.compress(b" " * (65 << 20), 1))
+    path.write_bytes(gzip.compress(b" " * (17 << 20), 1))
     tracemalloc.start()
-    with pytest.raises(RecordingError, match="larger than 64 MiB"):
+    with pytest.raises(RecordingError, match="larger than 16 MiB"):
         read(path)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 32 << 20
+    assert peak < 8 << 20
+
+
+def test_unread_answers_do_not_outlive_the_problem(device: ReplayDevice, kernel: KernelSpec) -> None:
+    device.submit(0, configuration())
+    device.prepare(kernel, kernel.problem({"n": 64}, {"": "float16"}), 0)
+    assert device.collect(0) == []
+
+
+def test_what_is_not_known_of_a_gpu_may_be_left_out(path: Path) -> None:
+    altered(path, gpu(uuid="", driver="", clock_hz=0, memory_bytes_per_s=0.0, reserved_shared_bytes=0))
+    assert read_recording(path).gpu.clock_hz == 0.0
+    altered(path, lambda d: d["gpu"].pop("clock_hz"))
+    assert read_recording(path).gpu.clock_hz == 0.0

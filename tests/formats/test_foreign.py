@@ -20,8 +20,9 @@ pytestmark = pytest.mark.usefixtures("forked_children")
 Tune = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize(("name", "cut"), [("a.json", 2), ("a.json.gz", 0), ("a_T4.json.gz", 0)])
-@pytest.mark.parametrize("with_space", [False, True])
+@pytest.mark.parametrize(
+    ("name", "cut", "with_space"), [("a.json", 2, False), ("a.json.gz", 0, True), ("a_T4.json.gz", 0, False)]
+)
 def test_the_whole_file_is_searched(
     tune: Tune, tmp_path: Path, name: str, cut: int, with_space: bool
 ) -> None:
@@ -97,7 +98,7 @@ def test_a_parameter_that_the_recording_lacks(tmp_path: Path) -> None:
     assert {c.values["bx"] for c in space.configurations()} == {16, 32, 64}
 
 
-@pytest.mark.parametrize(("runtimes", "jitter"), [(0, 0.0), (1, 0.0), (3, 0.01), (16, 0.0)])
+@pytest.mark.parametrize(("runtimes", "jitter"), [(0, 0.0), (3, 0.01), (16, 0.0)])
 def test_without_noise_data_nothing_is_faster(
     tune: Tune, tmp_path: Path, runtimes: int, jitter: float
 ) -> None:
@@ -134,19 +135,6 @@ def test_runtimes_are_noise_data(tune: Tune, tmp_path: Path) -> None:
     assert run["race"]["verdict"] != "faster" and run["winner"]["tied"] == 2
 
 
-def test_the_fastest_wins_by_whatever_little(tune: Tune, tmp_path: Path) -> None:
-    """The default is 1 % slower, and differs in a value: here is no other card that should choose the same one."""
-    data = close_times(16, 0.0005)
-    for result in data["results"]:
-        if result["configuration"]["block"] == 64:
-            result["times"]["runtimes"] = [time / 1.2 * 1.006 for time in result["times"]["runtimes"]]
-            result["measurements"][0]["value"] = 1.006
-    path = written(tmp_path / "a.json", data)
-    (run,) = json.loads(tune("--device", f"replay:{path}", "-q", "--json")[1])
-    assert run["winner"]["configuration"] == {"block": 32}
-    assert run["versus_default"]["verdict"] == "faster"
-
-
 def with_objective(name: str, *, timed: bool = True) -> dict[str, Any]:
     data = close_times(1, 0.0)
     for result in data["results"]:
@@ -156,8 +144,10 @@ def with_objective(name: str, *, timed: bool = True) -> dict[str, Any]:
     return data
 
 
-@pytest.mark.parametrize("objective", ["time", "Time", ["time"], ["Time"], ["GFLOP/s", "TIME"]])
-@pytest.mark.parametrize("kind", ["T4", "cache"])
+@pytest.mark.parametrize(
+    ("objective", "kind"),
+    [("Time", "cache"), (["Time"], "T4"), (["GFLOP/s", "TIME"], "T4"), (["time"], "cache")],
+)
 def test_the_time_is_the_objective_in_any_writing(
     objective: object, kind: str, tune: Tune, tmp_path: Path
 ) -> None:
@@ -203,26 +193,12 @@ def test_an_objective_that_is_no_time_is_refused(tune: Tune, tmp_path: Path, tim
         assert "its objective score is neither time nor a rate" in err
 
 
-def test_a_t4_file_without_its_objective_is_refused(tune: Tune, tmp_path: Path) -> None:
-    data = close_times(1, 0.0)
-    for result in data["results"]:
-        result["measurements"] = [{"name": "score", "value": 1.0}]
-    code, out, err = tune("--device", f"replay:{written(tmp_path / 'a.json', data)}")
-    assert (code, out, err.count("\n")) == (1, "", 1) and "no result has a measurement named time" in err
-
-
 def test_a_rate_of_a_t4_file_is_what_counts(tune: Tune, tmp_path: Path) -> None:
     path = written(tmp_path / "a.json", with_objective("GFLOP/s"))
     steps = trajectory(tune("--device", f"replay:{path}", "-q", "--json"))
     best = min(steps, key=lambda step: step["time_ns"])
     assert best["configuration"] == {"block": 128}
     assert best["time_ns"] == pytest.approx(1e9 / 128)
-
-
-def test_narrowed(tune: Tune, tmp_path: Path) -> None:
-    path = written(tmp_path / "a.json", cache())
-    steps = trajectory(tune("--device", f"replay:{path}", "--fix", "bx=64", "--fix", "by=1,2", "--json"))
-    assert len(steps) == 2
 
 
 def test_it_is_stored_as_foreign_and_ranks_nowhere(tune: Tune, tmp_path: Path) -> None:

@@ -37,22 +37,13 @@ def space(folder: Path, *parameters: dict[str, Any], **more: Any) -> Path:
 @pytest.mark.parametrize(
     ("limit", "most", "data"),
     [
-        (
-            "foreign_json.MOST_RESULTS",
-            7,
-            t4([t4_result(i, 1.0) for i in range(4)]),
-        ),  # three entries are no results
+        ("foreign_json.MOST_RESULTS", 7, t4([t4_result(i, 1.0) for i in range(4)])),  # three entries are no results
         ("foreign_results.MOST_SETS", 3, t4([{"configuration": {f"p{i}": 1}} for i in range(3)])),
-        (
-            "foreign_results.MOST_SAMPLES",
-            6,
-            t4([t4_result(i, 1.0, times={"runtimes": [1] * 3}) for i in (1, 2)]),
-        ),
+        ("foreign_results.MOST_SAMPLES", 6, t4([t4_result(i, 1.0, times={"runtimes": [1] * 3}) for i in (1, 2)])),
         ("foreign_recording.MAX_PARAMETERS", 1, cache()),
-        ("foreign_recording.MAX_VALUES", 3, cache()),
         ("foreign_recording.MAX_TEXT", 5, t4([t4_result("abcde", 1.0)])),
     ],
-)
+)  # fmt: skip
 def test_as_much_as_a_limit_fits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int, data: Any
 ) -> None:
@@ -61,30 +52,6 @@ def test_as_much_as_a_limit_fits(
     monkeypatch.setattr(f"tuner.formats.{limit}", most - 1)
     with pytest.raises(RecordingError):
         read(tmp_path / "a.json", data)
-
-
-@pytest.mark.parametrize(
-    ("limit", "most"),
-    [
-        ("t1.MOST", {"TuningParameters": 2, "Conditions": 1}),
-        ("t1.MOST", {"TuningParameters": 1, "Conditions": 2}),
-        ("t1.MOST_OF_ALL", 4),
-        ("foreign_json.SPACE_BYTES", 100),
-    ],
-)
-def test_as_much_of_a_space_as_a_limit_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: Any
-) -> None:
-    parameters = [{"Name": "a", "Values": "[1, 2, 3]"}, {"Name": "b", "Values": "[1, 2]"}]
-    path = space(tmp_path, *parameters, Conditions=[{"Expression": "a < b"}, {"Expression": "b > 0"}])
-    assert list(read_t1(path).parameters) == ["a", "b"] and len(read_t1(path).conditions) == 2
-    monkeypatch.setattr("tuner.formats.t1.MOST", {"TuningParameters": 2, "Conditions": 2})
-    monkeypatch.setattr("tuner.formats.t1.MOST_OF_ALL", 5)
-    monkeypatch.setattr("tuner.formats.foreign_json.SPACE_BYTES", path.stat().st_size)
-    assert read_t1(path)
-    monkeypatch.setattr(f"tuner.formats.{limit}", most)
-    with pytest.raises(RecordingError):
-        read_t1(path)
 
 
 def test_the_longest_list_of_values() -> None:
@@ -106,36 +73,17 @@ def test_a_space_without_a_default_has_the_middle_value(
 
 
 @pytest.mark.parametrize(
-    ("said", "kernel"),
-    [
-        ({"General": {"BenchmarkName": "b"}, "KernelSpecification": {"KernelName": "k"}}, "b"),
-        ({"KernelSpecification": {"KernelName": "k"}}, "k"),
-        ({"General": {"BenchmarkName": ""}}, "a"),
-    ],
-)
-def test_a_space_is_named_after_what_it_says(tmp_path: Path, said: dict[str, Any], kernel: str) -> None:
-    path = space(tmp_path, {"Name": "x", "Values": "[1]"}).rename(tmp_path / "a.T1.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | said))
-    assert read_t1(path).kernel == kernel
-
-
-@pytest.mark.parametrize(
     ("value", "unit", "time_ns"),
     [
         (1.0, 1.0, 1.0),
-        (0.5, 2.0, 1.0),
         (0.99, 1.0, None),
         (9e17, 1.0, 9e17),
         (1e18, 1.0, None),
-        (1e12, 1e6, None),
         (1e20, 1e-9, None),  # what a tool writes of a failure, whatever its unit
         (0, 1.0, None),
-        (-5, 1.0, None),
         (True, 1e6, None),
         ("5", 1.0, 5.0),
-        ("5 ms", 1.0, None),
         ("5" + 60 * " " + "x", 1.0, None),
-        ("9" * 41, 1.0, None),
         (None, 1.0, None),
     ],
 )
@@ -145,33 +93,10 @@ def test_which_numbers_are_times(value: object, unit: float, time_ns: float | No
 
 
 @pytest.mark.parametrize(
-    ("rate", "time_ns"),
-    [
-        (2.0, 5e8),
-        (9e17, 1e9 / 9e17),
-        (1e18, None),
-        (2e-18, 1e9 / 2e-18),
-        (1e-18, None),
-        (0, None),
-        (True, None),
-        ("2", None),
-    ],
+    ("rate", "time_ns"), [(2.0, 5e8), (1e18, None), (2e-18, 1e9 / 2e-18), (1e-18, None), (True, None)]
 )
 def test_which_numbers_are_rates(rate: object, time_ns: float | None) -> None:
     assert rate_as_ns(rate) == time_ns
-
-
-def test_which_values_a_parameter_may_have() -> None:
-    assert all(map(storable_value, (0, -1.5, True, "", "a b", 2**63 - 1, 1 - 2**63)))
-    assert not any(
-        map(storable_value, (2**63, -(2**63), float("inf"), float("nan"), None, [], "a\n", "\ud800"))
-    )
-
-
-def test_compact_json_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(cache(), separators=(",", ":")))
-    assert len(read_results(path).rows) == 3
 
 
 def test_a_pipe_is_refused_for_a_file_is_read_twice(tmp_path: Path) -> None:
@@ -181,16 +106,6 @@ def test_a_pipe_is_refused_for_a_file_is_read_twice(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="no plain file"):
         read_results(tmp_path / "pipe.json")
     os.close(held)
-
-
-def test_of_three_kinds_of_results_that_are_left_out_all_are_named(tmp_path: Path) -> None:
-    results = [t4_result(i, 1.0 + i) for i in range(6)]
-    for result, name in zip(results[3:], ("a", "b", "cde"), strict=True):
-        result["configuration"] |= dict.fromkeys(name, 1)
-    assert "1 with a, 1 with b, 1 with c, d, e" in (note := read(tmp_path / "a.json", t4(results))[1])
-    assert "others" not in note
-    results[5]["configuration"]["f"] = 1
-    assert "1 with c, d, e and others" in read(tmp_path / "a.json", t4(results))[1]
 
 
 def test_of_impossible_times_the_first_three_are_named_and_errors_are_cut(tmp_path: Path) -> None:
@@ -246,19 +161,12 @@ def test_a_parameter_that_some_configurations_lack_has_a_value_for_that_once() -
 @pytest.mark.parametrize(
     ("written", "sizes"),
     [
-        ([512, 256], {"x": 512, "y": 256}),
-        (7, {"x": 7}),
-        ([1, 2, 3, 4], {"x": 1, "y": 2, "z": 3, "size_4": 4}),
-        ([2**63 - 1], {"x": 2**63 - 1}),
-        ([64.0, "32"], {"x": 64, "y": 32}),
-        ("1024, 512", {"x": 1024, "y": 512}),
-        *(([wrong], {}) for wrong in (0, -1, True, 2**63, 1.5, "8 rows", None)),
-        ({"x": 8}, {}),
-        (None, {}),
-        ([], {}),
+        ([512, 256], {"x": 512, "y": 256}), (7, {"x": 7}), ([1, 2, 3, 4], {"x": 1, "y": 2, "z": 3, "size_4": 4}),
+        ([64.0, "32"], {"x": 64, "y": 32}), ("1024, 512", {"x": 1024, "y": 512}),
+        *(([wrong], {}) for wrong in (0, -1, True, 2**63, 1.5, "8 rows", None)), ({"x": 8}, {}), (None, {}),
         ([1] * 17, {}),
     ],
-)
+)  # fmt: skip
 def test_the_sizes_of_a_cache_are_whole_numbers(
     tmp_path: Path, written: object, sizes: dict[str, int]
 ) -> None:
@@ -320,3 +228,24 @@ def test_what_is_written_of_each_status(tmp_path: Path) -> None:
         assert [(m["name"], m["value"]) for m in one["measurements"]] == [("time", 2.0), *rates]
         assert one["times"]["runtimes"] == row["times"] and row["time"] == 2.0
         assert {row.get("GFLOP/s"), row.get("GB/s")} == ({2000.0, 3.0} if rates else {None})
+
+
+def test_which_values_a_parameter_may_have() -> None:
+    assert all(map(storable_value, (0, -1.5, True, "", "a b", 2**63 - 1, 1 - 2**63)))
+    assert not any(
+        map(storable_value, (2**63, -(2**63), float("inf"), float("nan"), None, [], "a\n", "\ud800"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "kernel"),
+    [
+        ({"General": {"BenchmarkName": "b"}, "KernelSpecification": {"KernelName": "k"}}, "b"),
+        ({"KernelSpecification": {"KernelName": "k"}}, "k"),
+        ({"General": {"BenchmarkName": ""}}, "a"),
+    ],
+)
+def test_a_space_is_named_after_what_it_says(tmp_path: Path, said: dict[str, Any], kernel: str) -> None:
+    path = space(tmp_path, {"Name": "x", "Values": "[1]"}).rename(tmp_path / "a.T1.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | said))
+    assert read_t1(path).kernel == kernel

@@ -23,22 +23,13 @@ Tune = Callable[..., tuple[int, str, str]]
 @pytest.mark.parametrize(
     ("text", "values"),
     [
-        ("[1, 2, 2, 4]", (1, 2, 4)),
-        ("range(3)", (0, 1, 2)),
-        ("list(range(2, 9, 3))", (2, 5, 8)),
-        ("[2**i for i in range(4)]", (1, 2, 4, 8)),
-        ("[i for i in range(1, 9) if i % 3 == 0]", (3, 6)),
-        ("[1] + [32 * i for i in range(1, 3)]", (1, 32, 64)),
-        ("['a', \"b\"]", ("a", "b")),
-        ("[-1, 0.5]", (-1, 0.5)),
-        ("[True, False]", (True, False)),
-        ("[True, 1, 1.0]", (True, 1)),
-        ("range(9, 1, -4)", (9, 5)),
-        ("sorted([3, 1, 2])", (1, 2, 3)),
-        ("tuple([3, 1])", (3, 1)),
+        ("[1, 2, 2, 4]", (1, 2, 4)), ("list(range(2, 9, 3))", (2, 5, 8)),
+        ("[2**i for i in range(4)]", (1, 2, 4, 8)), ("[i for i in range(1, 9) if i % 3 == 0]", (3, 6)),
+        ("[1] + [32 * i for i in range(1, 3)]", (1, 32, 64)), ("['a', \"b\"]", ("a", "b")),
+        ("[True, 1, 1.0]", (True, 1)), ("range(9, 1, -4)", (9, 5)), ("sorted([3, 1, 2])", (1, 2, 3)),
         ([3, 4], (3, 4)),
     ],
-)
+)  # fmt: skip
 def test_values(text: object, values: tuple[object, ...]) -> None:
     assert parse_values(text) == values
 
@@ -47,17 +38,11 @@ def test_values(text: object, values: tuple[object, ...]) -> None:
     "text",
     [
         *("", "5", "[]", "[None]", "[[1]]", "range(10**9)", "range(1, 2, 0)", "[1] * 10**9", "{1: 2}", "[x]"),
-        *(
-            "open('f')",
-            "[().__class__]",
-            "[i for i in range(10**4) for j in range(10**4)]",
-            "(" * 500,
-            "[1e999]",
-        ),
+        *("open('f')", "[().__class__]", "[i for i in range(10**4) for j in range(10**4)]", "(" * 500, "[1e999]"),
         *("range(2**70)", "[9**9**9]", [None], [{}], {"a": 1}, None),
         *("range()", "range(1, 9, 2, 1)", "range(stop=3)", "sorted(['a', 1])", "sorted()"),
     ],
-)
+)  # fmt: skip
 def test_values_that_are_refused(text: object) -> None:
     with pytest.raises(ExpressionError):
         parse_values(text)
@@ -65,29 +50,17 @@ def test_values_that_are_refused(text: object) -> None:
 
 BROKEN = {
     "empty": b"",
-    "blank": b" \n",
     "text": b"some text",
-    "number": b"5",
-    "list": b"[]",
-    "object": b"{}",
-    "null": b"null",
     "deep": b"[" * 200_000,
-    "binary": bytes(range(256)),
     "cut": gzip.compress(json.dumps(cache()).encode())[:30],
     "not-gzip": b"\x1f\x8bxxxxxxxx",
     "no-rows": json.dumps({**cache(), "cache": {}}).encode(),
-    "rows-of-text": json.dumps({**cache(), "cache": {"a": "b"}}).encode(),
-    "keys-of-numbers": json.dumps({**cache(), "tune_params_keys": 5}).encode(),
     "no-values": json.dumps({**cache(), "tune_params": {}}).encode(),
     "lists-as-values": json.dumps({**cache(), "tune_params": {"bx": [[1]], "by": [2], "fast": [1]}}).encode(),
     "energy": json.dumps({**cache(), "objective": "energy"}).encode(),
     "t4-empty": json.dumps({"results": []}).encode(),
-    "t4-of-text": json.dumps({"results": ["a"]}).encode(),
     "t4-without-configuration": json.dumps({"results": [{}]}).encode(),
     "t4-of-lists": json.dumps({"results": [{"configuration": {"a": [1]}}]}).encode(),
-    "t4-nan": b'{"results": [{"configuration": {"a": NaN}}]}',
-    "t4-surrogate": b'{"results": [{"configuration": {"a": "\\ud800"}}]}',
-    "t4-metadata": b'{"results": [{"configuration": {"a": 1}}], "metadata": 5}',
     "t1": json.dumps(t1()).encode(),
 }
 
@@ -137,16 +110,9 @@ def test_a_space_that_takes_long_to_read_is_refused(
 @pytest.mark.parametrize(
     "condition",
     [
-        "bx <",
-        "os.system('x')",
-        "unknown > 1",
-        "bx < 0",
-        "bx ** 10**9 > 1",
-        "",
-        "bx == 'a' + 'b'",
-        "1 / 0 > bx",
+        "bx <", "os.system('x')", "unknown > 1", "bx < 0", "bx ** 10**9 > 1", "", "bx == 'a' + 'b'", "1 / 0 > bx",
     ],
-)
+)  # fmt: skip
 def test_broken_conditions_are_refused_in_one_line(tune: Tune, tmp_path: Path, condition: str) -> None:
     space = written(tmp_path / "a.T1.json", t1((condition,)))
     status, out, err = tune("--space", space, "--device", f"replay:{written(tmp_path / 'a.json', cache())}")

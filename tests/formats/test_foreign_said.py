@@ -88,13 +88,13 @@ def test_a_compressed_file_that_is_cut_has_only_what_it_closes(tmp_path: Path) -
 
 
 def test_a_cut_is_found_between_the_pieces_of_a_large_file(tmp_path: Path) -> None:
-    rows = {str(number): {"block": number % 9999, "time": number + 1} for number in range(40_000)}
+    rows = {str(number): {"block": number % 2999, "time": number + 1} for number in range(12_000)}
     data = {**cache(), "tune_params": {"block": []}, "cache": rows}
     text = json.dumps(data)
     found, note = read(tmp_path / "a.json", text)
     assert (
-        len(found) == 9999
-        and note == "a.json: configurations that come again, of which the last result counts: 30001"
+        len(found) == 2999
+        and note == "a.json: configurations that come again, of which the last result counts: 9001"
     )
     for size in (1 << 16, (1 << 17) + 1):
         cut = text.encode()[:size]
@@ -105,7 +105,7 @@ def test_a_cut_is_found_between_the_pieces_of_a_large_file(tmp_path: Path) -> No
         assert "the last one, which is unfinished" in results.notes[0]
         whole = cut.count(b"}") - 1  # one closes tune_params
         assert f"results that are whole: {whole}," in results.notes[0]
-        assert results.rows[((whole - 1) % 9999,)].ranked_ns == whole * 1e6
+        assert results.rows[((whole - 1) % 2999,)].ranked_ns == whole * 1e6
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_other_encodings_say_so(tmp_path: Path) -> None:
 
 
 KNOWN = {
-    1e9: ("s", "S", "sec", "secs", "second", "Seconds"),
-    1e6: ("ms", "MS", "msec", "millisecond", "MilliSeconds", "miliseconds", "", " "),
-    1e3: ("us", "µs", "μs", "usec", "microsecond", "Microseconds"),
-    1.0: ("ns", "NS", "nsec", "nanosecond", "Nanoseconds"),
+    1e9: ("s", "secs", "Seconds"),
+    1e6: ("MS", "msec", "miliseconds", " "),
+    1e3: ("us", "µs", "μs", "Microseconds"),
+    1.0: ("NS", "nanosecond"),
 }
 
 
@@ -169,17 +169,7 @@ def test_a_result_of_a_cache_may_have_a_unit_of_its_own(tmp_path: Path, name: st
     assert read(tmp_path / "a.json", tuned)[0] == {1: 3.0}
 
 
-def test_the_unit_of_a_measurement_outranks_that_of_the_file(tmp_path: Path) -> None:
-    results = [
-        t4_result(1, 3.0, "us", times={"runtimes": [3e3]}),
-        t4_result(2, 4e3, times={"runtimes": [4e3]}),
-    ]
-    (tmp_path / "a.json").write_text(json.dumps(t4(results, timeunit="ns")))
-    rows = read_results(tmp_path / "a.json").rows
-    assert [(row.time_ns, row.samples_ns) for row in rows.values()] == [(3e3, (3e3,)), (4e3, (4e3,))]
-
-
-@pytest.mark.parametrize("unit", ["min", "cycles", "ticks", "m", "sm", "ms/iteration", 5])
+@pytest.mark.parametrize("unit", ["min", "cycles", "ms/iteration", 5])
 def test_an_unknown_unit_is_refused(tmp_path: Path, unit: Any) -> None:
     for data in (
         t4([t4_result(1, 3.0, unit)]),
@@ -209,15 +199,6 @@ def test_an_impossible_time_is_a_failure_and_said(tmp_path: Path, kind: str) -> 
     )
 
 
-@pytest.mark.parametrize("kind", ["cache", "t4"])
-def test_a_time_that_is_text_is_a_number_or_said(tmp_path: Path, kind: str) -> None:
-    times = ("15.26", " 2e1", "1,5", "NaN", "-3", "1.5 ms", "CompilationFailed")
-    data = cache(times) if kind == "cache" else t4([t4_result(i, time) for i, time in enumerate(times)])
-    found, note = read(tmp_path / "a.json", data)
-    assert [time for time in found.values() if time is not None] == [15.26e6, 20e6]
-    assert "without a possible time: 4 (1,5, NaN, -3)" in note
-
-
 def test_an_impossible_rate_is_a_failure_and_said(tmp_path: Path) -> None:
     rates = (0, -3.0, float("nan"), float("inf"), 1e300, None, 2.0, 3e15)
     data = cache((1.0,) * len(rates), objective="FLOP/s")
@@ -226,6 +207,14 @@ def test_an_impossible_rate_is_a_failure_and_said(tmp_path: Path) -> None:
     found, note = read(tmp_path / "a.json", data)
     assert {block: time for block, time in found.items() if time is not None} == {64: 0.5e9, 128: 1e9 / 3e15}
     assert "without a possible FLOP/s: 6 (0, -3.0, nan)" in note
+
+
+def test_a_failure_in_a_cache_may_have_its_kind_in_place_of_a_time(tmp_path: Path) -> None:
+    data = cache()
+    data["cache"]["2"] = {"block": 2, "__error__": "CompilationFailedConfig"}
+    (tmp_path / "a.json").write_text(json.dumps(data))
+    found = read_results(tmp_path / "a.json")
+    assert (found.rows[(2,)].status, found.notes) == (Status.COMPILE_ERROR, [])
 
 
 def test_a_result_that_was_found_wrong_is_a_failure(tmp_path: Path) -> None:
@@ -257,34 +246,11 @@ def test_results_with_other_parameters_are_left_out_and_named(tmp_path: Path) ->
     assert found == {2: 14.25e6, 4: 17e6} and "left out 1 of 3 results: 1 without block" in note
 
 
-def test_of_many_kinds_of_results_that_are_left_out_three_are_named(tmp_path: Path) -> None:
-    results = [t4_result(i, 1.0 + i) for i in range(6)]
-    for result, name in zip(results[2:], "abcd", strict=True):
-        result["configuration"][name] = 1
-    _, note = read(tmp_path / "a.json", t4(results))
-    assert "left out 4 of 6 results: 1 with a, 1 with b, 1 with c, and others" in note
-
-
-def test_results_with_different_objectives_are_refused(tmp_path: Path) -> None:
-    results = [t4_result(1, 1.0, objectives=["time"]), t4_result(2, 2.0, objectives=["GFLOP/s"])]
-    with pytest.raises(RecordingError, match="several objectives"):
-        read(tmp_path / "a.json", t4(results))
-
-
 @pytest.mark.parametrize(
     ("limit", "value", "data", "words"),
     [
-        ("foreign_json.MOST_RESULTS", 3, t4([t4_result(1, 1.0)] * 4), "more than 3 results"),
         ("foreign_json.VALUE_CHARS", 1 << 20, {"results": [[{}] * 1_000_000]}, "more than 1 MiB"),
         ("foreign_json.VALUE_CHARS", 1 << 20, {"metadata": [{}] * 1_000_000}, "more than 1 MiB"),
-        (
-            "foreign_results.MOST_SETS", 2,
-            t4([{"configuration": {f"p{i}": 1}} for i in range(3)]), "more than 2 sets of parameters",
-        ),
-        (
-            "foreign_results.MOST_SAMPLES", 5,
-            t4([t4_result(i, 1.0, times={"runtimes": [1, 1, 1]}) for i in (1, 2)]), "more than 5 single times",
-        ),
     ],
 )  # fmt: skip
 def test_a_file_that_would_fill_the_memory_is_refused(
@@ -293,13 +259,6 @@ def test_a_file_that_would_fill_the_memory_is_refused(
     monkeypatch.setattr(f"tuner.formats.{limit}", value)
     with pytest.raises(RecordingError, match=words):
         read(tmp_path / "a.json", data)
-
-
-def test_a_file_that_is_compressed_twice_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "twice.json.gz"
-    path.write_bytes(gzip.compress(gzip.compress(b"{}")))
-    with pytest.raises(RecordingError, match="compressed twice; decompress it once"):
-        read_results(path)
 
 
 def test_a_gzip_file_of_many_members_is_refused(tmp_path: Path) -> None:
@@ -323,3 +282,35 @@ def test_what_another_program_has_packed_is_to_be_unpacked(
     (tmp_path / "a.json").write_bytes(pack(json.dumps(cache()).encode()))
     with pytest.raises(RecordingError, match="unpack it first"):
         read_results(tmp_path / "a.json")
+
+
+def test_the_unit_of_a_measurement_outranks_that_of_the_file(tmp_path: Path) -> None:
+    results = [
+        t4_result(1, 3.0, "us", times={"runtimes": [3e3]}),
+        t4_result(2, 4e3, times={"runtimes": [4e3]}),
+    ]
+    (tmp_path / "a.json").write_text(json.dumps(t4(results, timeunit="ns")))
+    rows = read_results(tmp_path / "a.json").rows
+    assert [(row.time_ns, row.samples_ns) for row in rows.values()] == [(3e3, (3e3,)), (4e3, (4e3,))]
+
+
+@pytest.mark.parametrize("kind", ["cache", "t4"])
+def test_a_time_that_is_text_is_a_number_or_said(tmp_path: Path, kind: str) -> None:
+    times = ("15.26", " 2e1", "1,5", "NaN", "-3", "1.5 ms", "CompilationFailed")
+    data = cache(times) if kind == "cache" else t4([t4_result(i, time) for i, time in enumerate(times)])
+    found, note = read(tmp_path / "a.json", data)
+    assert [time for time in found.values() if time is not None] == [15.26e6, 20e6]
+    assert "without a possible time: 4 (1,5, NaN, -3)" in note
+
+
+def test_results_with_different_objectives_are_refused(tmp_path: Path) -> None:
+    results = [t4_result(1, 1.0, objectives=["time"]), t4_result(2, 2.0, objectives=["GFLOP/s"])]
+    with pytest.raises(RecordingError, match="several objectives"):
+        read(tmp_path / "a.json", t4(results))
+
+
+def test_a_file_that_is_compressed_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "twice.json.gz"
+    path.write_bytes(gzip.compress(gzip.compress(b"{}")))
+    with pytest.raises(RecordingError, match="compressed twice; decompress it once"):
+        read_results(path)

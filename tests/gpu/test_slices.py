@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tuner
+from tests.on_host import numbers_of
 from tests.stored_winners import results, store_winners
-from tests.templates.sm90 import numbers_of
 from tuner.core.model import Problem
 from tuner.devices.local import LocalDevice
 from tuner.kernel.load import load_kernel

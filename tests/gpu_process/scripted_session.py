@@ -13,9 +13,7 @@ from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Measurement, Verification
 from tuner.gpu import measure as measure_module
 from tuner.gpu.candidate import Region, Timed
-from tuner.gpu.measure import (
-    CandidateMeasurement,
-)
+from tuner.gpu.measure import CandidateMeasurement
 from tuner.gpu.timing import ClockMismatchError, Samples, group_size
 from tuner.kernel.batching import Batch, Limits
 from tuner.runtime.launches import Buffer

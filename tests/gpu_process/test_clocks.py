@@ -65,12 +65,6 @@ def test_nvml_that_does_not_answer_is_silent(nvml: Any, monkeypatch: pytest.Monk
     assert (clocks.available, clocks.reasons(), clocks.processes()) == (False, frozenset(), 0)
 
 
-def test_processes_that_cannot_be_counted_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bindings, "nvml", Nvml(0, None, {f"GPU-{TEXT}": "card"}), raising=False)
-    clocks = Clocks(UUID)
-    assert (clocks.available, clocks.processes()) == (True, 0)
-
-
 @pytest.mark.parametrize(
     ("before", "after", "span"),
     [
@@ -82,10 +76,7 @@ def test_processes_that_cannot_be_counted_are_none(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_stamps(
-    before: list[tuple[int, int]],
-    after: list[tuple[int, int]],
-    span: Span,
-    monkeypatch: pytest.MonkeyPatch,
+    before: list[tuple[int, int]], after: list[tuple[int, int]], span: Span, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stamps = Stamps.__new__(Stamps)
     stamps._sides = [0, 1]
@@ -93,3 +84,9 @@ def test_stamps(
     found = stamps.read()
     assert found.elapsed_ns == span.elapsed_ns
     assert found.sm_clock_hz == pytest.approx(span.sm_clock_hz)
+
+
+def test_processes_that_cannot_be_counted_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bindings, "nvml", Nvml(0, None, {f"GPU-{TEXT}": "card"}), raising=False)
+    clocks = Clocks(UUID)
+    assert (clocks.available, clocks.processes()) == (True, 0)

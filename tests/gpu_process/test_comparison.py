@@ -53,17 +53,10 @@ INTEGERS: list[tuple[int, str, int, bool]] = [
     (2**60 + 1, "long long", 2**60, True),
     (2**63 - 1, "long long", 2**63 - 2, True),
     (-(2**63) + 1, "long long", 2**63 - 1, True),
-    (-1, "int", -1, False),
-    (2**32 - 1, "unsigned int", 2**32 - 1, False),
     (2**32 - 1, "unsigned int", -1, True),
-    (-128, "signed char", -128, False),
     (-128, "signed char", 128, True),
-    (255, "unsigned char", 255, False),
     (255, "unsigned char", -1, True),
-    (-300, "short", -300, False),
-    (65535, "unsigned short", 65535, False),
     (65535, "unsigned short", -1, True),
-    (2**64 - 1, "unsigned long long", 2**64 - 1, False),
     (2**64 - 1, "unsigned long long", 2**64 - 2, True),
     (0, "unsigned long long", 2**64 - 1, True),
 ]
@@ -72,13 +65,10 @@ INTEGERS: list[tuple[int, str, int, bool]] = [
 COMPLEX = [
     ("float2", (1.0, 2.0), (1.0, 2.0), 1.0, False),
     ("float2", (1.0, 2.0), (1.0, -2.0), 1.0, True),
-    ("float2", (2.0, 1.0), (1.0, 2.0), 1.0, True),  # as large, but another number
     ("float2", (1e-7, 4.0), (0.0, 4.0), 0.0, False),  # a rounding of the whole number
     ("float2", (1e-7, 4e-7), (0.0, 4e-7), 0.0, True),
-    ("float2", (math.nan, 2.0), (1.0, 2.0), 1.0, True),
     ("float2", (math.inf, 2.0), (1.0, 2.0), 1.0, True),
     ("float2", (math.inf, 0.0), (1e39, 0.0), 1e39, False),  # too large for it
-    ("double2", (1.0, 2.0), (1.0, 2.0), 1.0, False),
     ("double2", (1.0, 2.001), (1.0, 2.0), 1.0, True),
 ]
 
@@ -98,34 +88,25 @@ CASES: list[tuple[str, str, float, float, tuple[float, float, float], bool]] = [
     ("inf", "float", 1.0, 1.0, FLOAT, True),
     ("inf", "float", math.inf, 1.0, FLOAT, False),
     ("-inf", "float", math.inf, 1.0, FLOAT, True),
-    ("1", "float", math.inf, 1.0, FLOAT, True),
-    ("nan", "float", math.inf, 1.0, FLOAT, True),
     ("inf", "half", 70000.0, 70000.0, TO_HALF, False),  # too large for it
     ("-inf", "half", -70000.0, 70000.0, TO_HALF, False),
     ("-inf", "half", 70000.0, 70000.0, TO_HALF, True),
     ("inf", "half", 65000.0, 65000.0, TO_HALF, True),
-    ("inf", "half", 65504.0, 0.0, TO_HALF, True),
     ("inf", "half", 65519.99, 65520.0, TO_HALF, False),  # its own error may carry it over the edge
     ("65504", "half", 65510.0, 65510.0, TO_HALF, False),
     ("65504", "half", 70000.0, 70000.0, TO_HALF, True),
     ("nan", "half", 70000.0, 70000.0, TO_HALF, True),
     ("nan", "float", 3.0, math.inf, FLOAT, False),  # rounding decides everything
-    ("7", "float", 3.0, math.inf, FLOAT, False),
-    ("nan", "half", 3.0, math.inf, TO_HALF, False),
     ("untouched", "half", 3.0, math.inf, TO_HALF, True),  # not written
     ("1", "float", math.inf, math.inf, FLOAT, False),
     ("nan", "float", math.nan, math.inf, FLOAT, True),
-    ("nan", "float", math.nan, 1.0, FLOAT, True),
     ("3", "double", 3.0, 3.0, NUMBERS, False),
-    ("inf", "double", math.inf, 3.0, NUMBERS, False),
     ("3", "double", 3.0, math.inf, NUMBERS, False),
     ("nan", "double", math.nan, math.inf, NUMBERS, True),
     ("3", "double", 3.0, math.nan, NUMBERS, True),
-    ("3", "double", 3.0, 3.0, DISTANCE, False),
     ("inf", "half", 70000.0, 70000.0, DISTANCE, True),
     ("inf", "double", math.inf, 3.0, DISTANCE, False),
     ("3", "double", 3.0, math.inf, DISTANCE, True),
-    ("inf", "double", math.inf, math.inf, DISTANCE, True),
 ]
 
 
@@ -186,27 +167,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[bool, float]]:
     return [(line.split()[0] == "1", float(line.split()[1])) for line in output.splitlines()]
 
 
-@pytest.mark.parametrize("case", range(len(CASES)), ids=[" ".join(map(str, case)) for case in CASES])
-def test_verdict(found: list[tuple[bool, float]], case: int) -> None:
-    assert found[case][0] == CASES[case][-1]
-
-
-def test_right_elements_do_not_spoil_the_norm(found: list[tuple[bool, float]]) -> None:
+def test_verdicts(found: list[tuple[bool, float]]) -> None:
+    """Right elements do not spoil the norm; in a distance an overflow is infinitely far."""
     for (wrong, square), case in zip(found, CASES, strict=False):
+        assert wrong == case[-1], case
         assert wrong or math.isfinite(square), case
+    assert found[CASES.index(("inf", "half", 70000.0, 70000.0, DISTANCE, True))][1] == math.inf
 
 
-def test_in_a_distance_an_overflow_is_infinitely_far(found: list[tuple[bool, float]]) -> None:
-    place = CASES.index(("inf", "half", 70000.0, 70000.0, DISTANCE, True))
-    assert found[place][1] == math.inf
+def test_integers_are_compared_as_integers(found: list[tuple[bool, float]]) -> None:
+    for (wrong, square), case in zip(found[len(CASES) :], INTEGERS, strict=False):
+        assert wrong == case[-1] == (square > 0), case
 
 
-@pytest.mark.parametrize("case", range(len(INTEGERS)), ids=[" ".join(map(str, case)) for case in INTEGERS])
-def test_integers_are_compared_as_integers(found: list[tuple[bool, float]], case: int) -> None:
-    wrong, square = found[len(CASES) + case]
-    assert wrong == INTEGERS[case][-1] == (square > 0)
-
-
-@pytest.mark.parametrize("case", range(len(COMPLEX)), ids=[" ".join(map(str, case)) for case in COMPLEX])
-def test_complex_numbers_are_compared_as_wholes(found: list[tuple[bool, float]], case: int) -> None:
-    assert found[len(CASES) + len(INTEGERS) + case][0] == COMPLEX[case][-1]
+def test_complex_numbers_are_compared_as_wholes(found: list[tuple[bool, float]]) -> None:
+    for (wrong, _), case in zip(found[len(CASES) + len(INTEGERS) :], COMPLEX, strict=True):
+        assert wrong == case[-1], case

@@ -21,7 +21,6 @@ from tuner.gpu.contents import FurtherContents
 from tuner.gpu.verify import Verifier
 from tuner.kernel.answers import Answers
 from tuner.kernel.contents import CONTENTS_S, DRAWN
-from tuner.kernel.functions import PythonFunction
 from tuner.kernel.given import Given
 from tuner.runtime.driver import DriverFailure
 from tuner.runtime.launches import Buffer
@@ -68,14 +67,9 @@ class Problem:
 
 
 FLOATS = [
-    "a large range of numbers",
-    "equal numbers",
-    "zeros",
-    "negative numbers",
-    "a few numbers among zeros",
-    "numbers far below zero",
-    "numbers drawn after compiling",
-]
+    "a large range of numbers", "equal numbers", "zeros", "negative numbers", "a few numbers among zeros",
+    "numbers far below zero", "numbers drawn after compiling",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -97,14 +91,6 @@ def test_what_is_right_for_some_contents_alone_is_wrong_and_the_content_named(
     assert further.current in content.split("|")
 
 
-def test_what_is_right_is_right_with_all_contents(tmp_path: Path) -> None:
-    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
-    problem.kernel = lambda x: np.abs(x)
-    measurement, _ = problem.verify()
-    assert measurement == Measurement(Status.OK, (1e3,), contents=dict.fromkeys(FLOATS, ""))
-    assert len(problem.deadlines) == len(FLOATS)
-
-
 def test_a_slow_reference_is_not_asked_for_contents_that_would_end_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -118,22 +104,6 @@ def test_a_slow_reference_is_not_asked_for_contents_that_would_end_late(
     problem.verifier.host_s = 1.1 * CONTENTS_S
     measurement, _ = problem.verify()
     assert all("too slow" in measurement.contents[name] for name in FLOATS)
-
-
-def test_waiting_for_the_gpu_does_not_make_a_reference_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    began, waited = time.monotonic, list[float]()
-    monkeypatch.setattr(time, "monotonic", lambda: began() + sum(waited))
-
-    @contextmanager
-    def released() -> Iterator[None]:
-        yield
-        waited.append(2 * CONTENTS_S)
-
-    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
-    problem.kernel = lambda x: np.abs(x)
-    problem.verifier.answers = Answers(None, released)
-    measurement, _ = problem.verify()
-    assert measurement.contents == dict.fromkeys(FLOATS, "")
 
 
 @pytest.mark.parametrize(
@@ -164,15 +134,6 @@ def test_integers_cover_their_dtype_and_a_reference_without_an_answer_is_no_erro
     assert "is not a number" in measurement.contents["negative numbers"]
 
 
-def test_equal_errors_of_equal_inputs_do_not_average_out() -> None:
-    """Half a unit in the last place of a 16-bit output in all elements is more than the norm's bound."""
-    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
-    problem.verifier._launch = lambda *_: (0, 2**64 - 1, 0.9, 1.0, 1.0)  # type: ignore[method-assign]
-    assert "of the whole" in problem.verifier.check().message
-    problem.verifier.expect_of({"x": np.ones(500)})
-    assert problem.verifier.check().passed
-
-
 def test_the_last_content_is_not_known_before() -> None:
     seen: list[Mapping[str, Any]] = []
 
@@ -185,15 +146,6 @@ def test_the_last_content_is_not_known_before() -> None:
     count = len(FLOATS)
     same = [np.array_equal(a["x"], b["x"]) for a, b in zip(seen[:count], seen[count:], strict=True)]
     assert same == [True] * (count - 1) + [False]
-
-
-def test_a_content_costs_a_function_two_calls(tmp_path: Path) -> None:
-    file, calls = tmp_path / "own.py", tmp_path / "calls"
-    file.write_text(f"def f(x):\n    open({str(calls)!r}, 'a').write('.')\n    return abs(x)\n")
-    problem = Problem(lambda x: np.abs(x), X, Y, python=PythonFunction(file, "f"))
-    calls.write_text("")
-    assert problem.verify()[0].status is Status.OK
-    assert len(calls.read_text()) == 2 * len(FLOATS)
 
 
 def test_what_follows_from_an_input_has_the_numbers_of_each_content(tmp_path: Path) -> None:
@@ -233,7 +185,7 @@ def test_a_failure_names_the_content_and_nothing_is_varied_that_means_something(
 
 def test_ends_that_a_sum_leaves_out_are_missed_among_zeros_however_many_numbers_there_are() -> None:
     """As many terms as there are numbers are allowed more than any of the usual ones is worth."""
-    count = 4 * DRAWN + 100
+    count = 2 * DRAWN + 100
     x, w = (Buffer(name, (count,), "float32", "input") for name in "xw")
     total = Buffer("y", (1,), "float32", "output")
 
@@ -277,14 +229,33 @@ def test_a_problem_of_any_size_is_verified_on_few_numbers_that_are_repeated() ->
         said = further.verify(problem, Measurement(Status.OK, (1e3,)), sparse=True)  # type: ignore[arg-type]
         assert said.status is status
         if status is Status.OK:
-            sizes = (
-                "a large range of numbers",
-                "equal numbers",
-                "negative numbers",
-                "a few numbers among zeros",
-            )
-            assert tuple(said.contents) == sizes and 0 < drawn[-1] < 150
+            assert list(said.contents) == [FLOATS[i] for i in (0, 1, 3, 4)] and 0 < drawn[-1] < 150
         for slow in ("host_s", "kernel_s"):
             problem.verifier.host_s, problem.verifier.kernel_s = 0.0, 0.0
             setattr(problem.verifier, slow, 2.0)
             assert further.verify(problem, Measurement(Status.OK), sparse=True).contents == {}  # type: ignore[arg-type]
+
+
+def test_waiting_for_the_gpu_does_not_make_a_reference_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, waited = time.monotonic, list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: began() + sum(waited))
+
+    @contextmanager
+    def released() -> Iterator[None]:
+        yield
+        waited.append(2 * CONTENTS_S)
+
+    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
+    problem.kernel = lambda x: np.abs(x)
+    problem.verifier.answers = Answers(None, released)
+    measurement, _ = problem.verify()
+    assert measurement.contents == dict.fromkeys(FLOATS, "")
+
+
+def test_equal_errors_of_equal_inputs_do_not_average_out() -> None:
+    """Half a unit in the last place of a 16-bit output in all elements is more than the norm's bound."""
+    problem = Problem(np.abs, X, Y, numpy={"y": "abs(x)"})
+    problem.verifier._launch = lambda *_: (0, 2**64 - 1, 0.9, 1.0, 1.0)  # type: ignore[method-assign]
+    assert "of the whole" in problem.verifier.check().message
+    problem.verifier.expect_of({"x": np.ones(500)})
+    assert problem.verifier.check().passed

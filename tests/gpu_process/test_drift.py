@@ -72,16 +72,6 @@ def test_it_probes_after_thirty_seconds(watched: type[Scripted]) -> None:
         assert len(reference.left) == left
 
 
-def test_each_probe_starts_both_counts_again(watched: type[Scripted]) -> None:
-    reference = watched([1.0])
-    watch = DriftWatch(reference)  # type: ignore[arg-type]
-    probes(watch, PROBED - 2)
-    reference.now += EVERY_S
-    watch.probe()
-    assert reference.left == []
-    probes(watch, PROBED - 1)  # a reference that has no time left would raise
-
-
 def test_one_odd_probe_alone_counts_for_nothing(watched: type[Scripted]) -> None:
     reference = watched([GONE, 1.0, 1.0])
     watch = DriftWatch(reference)  # type: ignore[arg-type]
@@ -101,12 +91,6 @@ def test_what_is_seen_twice_is_drift_and_the_new_level(watched: type[Scripted], 
     assert probes(watch, 2 * PROBED) == [*QUIET, False] * 2  # reported once
 
 
-def test_coming_back_is_drift_too(watched: type[Scripted]) -> None:
-    watch = DriftWatch(watched([GONE, GONE, 1.0, 1.0]))  # type: ignore[arg-type]
-    assert probes(watch, 2 * PROBED) == [*QUIET, True] * 2
-    assert watch.reference_ns == NS
-
-
 def test_creeping_adds_up(watched: type[Scripted]) -> None:
     """What is within the tolerance moves nothing: many small steps must not go unseen."""
     steps = [1.0 + 0.4 * DRIFT * i for i in range(1, 4)]
@@ -123,3 +107,19 @@ def test_what_drifts_while_a_process_is_replaced_shows_with_the_first_candidate(
     watch = DriftWatch(reference, reference.time_ns())  # type: ignore[arg-type]
     assert watch.probe() is drifted
     assert probes(watch, PROBED - 1) == QUIET
+
+
+def test_each_probe_starts_both_counts_again(watched: type[Scripted]) -> None:
+    reference = watched([1.0])
+    watch = DriftWatch(reference)  # type: ignore[arg-type]
+    probes(watch, PROBED - 2)
+    reference.now += EVERY_S
+    watch.probe()
+    assert reference.left == []
+    probes(watch, PROBED - 1)  # a reference that has no time left would raise
+
+
+def test_coming_back_is_drift_too(watched: type[Scripted]) -> None:
+    watch = DriftWatch(watched([GONE, GONE, 1.0, 1.0]))  # type: ignore[arg-type]
+    assert probes(watch, 2 * PROBED) == [*QUIET, True] * 2
+    assert watch.reference_ns == NS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -10,9 +9,8 @@ import pytest
 
 from tuner.core.conditions import Mode
 from tuner.gpu import calibration, timing
-from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
+from tuner.gpu.drift import VECTOR_ROUNDS
 from tuner.gpu.memory import OTHER_POISONS
-from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import SampleGraph, run_once
 from tuner.kernel.roofline import ARCHITECTURES
 
@@ -81,14 +79,6 @@ def test_what_lies_before_and_between_the_events(mode: Mode, calls: int, sample:
     assert group.read() == pytest.approx([5e5 / calls] * 2)
 
 
-def test_the_reference_kernel_fills_every_sm() -> None:
-    """Eight blocks of 256 threads, as many as an SM holds: then its time shows the clock alone."""
-    gpu, helpers = ARCHITECTURES[90], MagicMock()
-    ReferenceKernel(ProblemSession(*(MagicMock() for _ in fields(ProblemSession))), helpers, gpu)
-    (name, grid, block, _), _ = helpers.kernel.call_args
-    assert (name, grid, block) == ("multiply_add", 8 * gpu.sm_count, 256)
-
-
 def test_rates_are_of_what_was_launched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each kernel takes 0.1 ms; a thread of ``multiply_add`` does 128 operations a round."""
     gpu, helpers, ceilings = ARCHITECTURES[90], MagicMock(), MagicMock()
@@ -113,18 +103,3 @@ def test_rates_are_of_what_was_launched(monkeypatch: pytest.MonkeyPatch) -> None
     assert found.event_ns == 1e5
     assert found.noise["cold, rested"] == max(calibration.LEAST_NOISE, 0.001)
     assert found.short_noise_ns["rotating"] == pytest.approx(1e5 * 0.001)
-
-
-def test_noise_is_that_of_each_load_against_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    timing_of = MagicMock()
-    timing_of.return_value.run.return_value.rounds = [
-        [[1.0 + 1e-4 * load] for load in range(calibration.LOADS)] for _ in range(24)
-    ]
-    monkeypatch.setattr(calibration, "InterleavedTiming", timing_of)
-    calibrator = calibration.Calibrator(ARCHITECTURES[90], *(MagicMock() for _ in range(3)))
-    found = calibrator._noise(MagicMock(), MagicMock(), heavy=False)
-    contestants, *_ = timing_of.return_value.run.call_args.args
-    assert len(contestants) == calibration.LOADS
-    assert len(found) == calibration.LOADS * (calibration.LOADS - 1) // 2
-    assert max(found) == pytest.approx(1e-4 * (calibration.LOADS - 1), rel=0.01)
-    assert min(found) == pytest.approx(1e-4, rel=0.01)

@@ -164,19 +164,6 @@ def test_what_is_wrong_beside_other_work_alone_is_a_race(load: Load, monkeypatch
         interleaved.run(contestants([Kernel(loses=load)], [True]), 3, 4, 0)
 
 
-@pytest.mark.parametrize("role", ["inout", "destroyed"])
-def test_a_call_that_warms_the_caches_updates_in_place_too(
-    role: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A warm sample is a call and, behind the first event, those that are timed: of a long kernel one."""
-    for mode in (Mode.WARM, Mode.COLD):
-        memory = Memory(role)
-        session = session_with(memory, mode, monkeypatch)
-        kernel: Any = Kernel()
-        memory.updates = 2 if mode is Mode.WARM else 1
-        assert session.check_after(kernel, 1).passed
-
-
 def test_a_run_that_writes_to_another_copy_of_the_tensors_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would do the work of a later call, which has equal inputs."""
     session, kernel = session_with(Memory("output"), Mode.ROTATING, monkeypatch), Kernel()
@@ -222,3 +209,16 @@ def test_a_warm_race_knows_how_long_the_flush_of_its_cold_samples_takes(
     InterleavedTiming(session).run(contestants([Kernel()], [True]), 3, 4, 0)
     timer: Any = session.timer
     assert set(timer.gaps_ns) == {(True, 6e4), (False, 500.0)}
+
+
+@pytest.mark.parametrize("role", ["inout", "destroyed"])
+def test_a_call_that_warms_the_caches_updates_in_place_too(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warm sample is a call and, behind the first event, those that are timed: of a long kernel one."""
+    for mode in (Mode.WARM, Mode.COLD):
+        memory = Memory(role)
+        session = session_with(memory, mode, monkeypatch)
+        kernel: Any = Kernel()
+        memory.updates = 2 if mode is Mode.WARM else 1
+        assert session.check_after(kernel, 1).passed

@@ -53,14 +53,6 @@ def test_one_quick_sample_of_two_is_a_chance(measured: Measured) -> None:
     assert len(found.samples_ns) >= MIN_SAMPLES
 
 
-def test_hopeless_first_run_and_a_slow_sample_within_limits(measured: Measured) -> None:
-    """A first run that is hopeless, then samples on both sides of slow: the verdict rests on the samples alone."""
-    times = [2.9, 3.5, 3.2]
-    bench = Bench(lambda number: 100 * US * times[min(number, 2)], first_ns=1100 * US)
-    found = measured(bench, 100 * US)
-    assert (found.status, len(found.samples_ns)) == (Status.SLOW, 2)
-
-
 def test_also_ran_gets_a_few_however_noisy(measured: Measured) -> None:
     found = measured(Bench(noisy(200 * US)), 100 * US)
     assert (found.status, len(found.samples_ns)) == (Status.OK, GROUP)
@@ -105,12 +97,6 @@ def test_long_contender_is_bounded_by_time(measured: Measured) -> None:
     assert len(found.samples_ns) == 3
 
 
-def test_every_call_of_a_batch_counts(measured: Measured) -> None:
-    """A sample of 100 calls of 50 us is 5 ms of the GPU's time."""
-    assert len(measured(Bench(noisy(50 * US), calls=100), 25 * US).samples_ns) == 4
-    assert len(measured(Bench(noisy(50 * US), calls=100)).samples_ns) == 16
-
-
 def test_thorough_ranks_nothing(measured: Measured) -> None:
     found = measured(Bench(noisy(2000 * US)), 100 * US, thorough=True)
     assert found.status is Status.OK
@@ -135,12 +121,6 @@ def test_idle_time_ends_when_a_request_comes(measured: Measured) -> None:
     assert len(measured(bench, 100 * US, idle=[True, True, False]).samples_ns) == 3 * GROUP
 
 
-def test_what_a_rank_deserves_is_not_refinement(measured: Measured) -> None:
-    bench: Any = Bench(noisy(100 * US))
-    measured(bench, 100 * US, idle=[True] * 100)
-    assert bench.measurement.refined_s == 0.0
-
-
 def test_refinement_is_that_of_the_last_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     bench: Any = Bench(noisy(200 * US))
     monkeypatch.setattr(measure_module, "time", bench)
@@ -151,3 +131,23 @@ def test_refinement_is_that_of_the_last_candidate(monkeypatch: pytest.MonkeyPatc
     bench.first = WRONG
     measurement.measure(KERNEL, 100 * US, thorough=False, verify_only=False)  # type: ignore[arg-type]
     assert measurement.refined_s == 0.0
+
+
+def test_every_call_of_a_batch_counts(measured: Measured) -> None:
+    """A sample of 100 calls of 50 us is 5 ms of the GPU's time."""
+    assert len(measured(Bench(noisy(50 * US), calls=100), 25 * US).samples_ns) == 4
+    assert len(measured(Bench(noisy(50 * US), calls=100)).samples_ns) == 16
+
+
+def test_what_a_rank_deserves_is_not_refinement(measured: Measured) -> None:
+    bench: Any = Bench(noisy(100 * US))
+    measured(bench, 100 * US, idle=[True] * 100)
+    assert bench.measurement.refined_s == 0.0
+
+
+def test_hopeless_first_run_and_a_slow_sample_within_limits(measured: Measured) -> None:
+    """A first run that is hopeless, then samples on both sides of slow: the verdict rests on the samples alone."""
+    times = [2.9, 3.5, 3.2]
+    bench = Bench(lambda number: 100 * US * times[min(number, 2)], first_ns=1100 * US)
+    found = measured(bench, 100 * US)
+    assert (found.status, len(found.samples_ns)) == (Status.SLOW, 2)

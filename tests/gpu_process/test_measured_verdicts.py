@@ -34,11 +34,6 @@ def test_what_leans_on_earlier_launches_is_not_ranked(
     assert f"left in {named}: it takes 100 us there, and 1e+03 us" in found.error
 
 
-def test_times_that_scatter_where_nothing_is_left_excuse_nothing(measured: Measured) -> None:
-    found = measured(Bench(steady(100 * US), leans_on="shared", scatters=True))
-    assert found.status is Status.REPEATS
-
-
 @pytest.mark.parametrize("calls", [1, 100])
 def test_what_leans_on_earlier_launches_only_after_many_is_compared_with_its_own_time(
     measured: Measured, calls: int
@@ -102,23 +97,12 @@ def test_nothing_beats_the_hardware(measured: Measured, floor_ns: float, status:
     assert len(found.samples_ns) == GROUP
 
 
-def test_the_median_decides_not_one_odd_sample(measured: Measured) -> None:
-    bench = Bench(lambda number: 100 * US * (0.5 if number == 3 else 1.0), floor_ns=99 * US)
-    assert measured(bench).status is Status.OK
-
-
 @pytest.mark.parametrize("time_ns", [100 * US, 400 * US, 1100 * US])
 def test_wrong_after_timing_is_wrong_whatever_its_rank(measured: Measured, time_ns: float) -> None:
     found = measured(Bench(steady(time_ns), floor_ns=1e9, after=WRONG), 100 * US)
     assert (found.status, found.error) == (Status.WRONG_AFTER_TIMING, WRONG.message)
     assert found.verification == WRONG
     assert found.samples_ns
-
-
-def test_damage_after_timing_counts_without_a_reference(measured: Measured) -> None:
-    damage = Verification(False, message="the kernel wrote outside of y")
-    found = measured(Bench(steady(100 * US), first=UNKNOWN, after=damage))
-    assert (found.status, found.error) == (Status.WRONG_AFTER_TIMING, damage.message)
 
 
 def test_unverified_is_timed_and_never_ranked(measured: Measured) -> None:
@@ -128,11 +112,6 @@ def test_unverified_is_timed_and_never_ranked(measured: Measured) -> None:
     assert not found.status.ranked
     slow = measured(Bench(steady(400 * US), first=UNKNOWN, after=UNKNOWN), 100 * US)
     assert slow.status is Status.UNVERIFIED
-
-
-def test_too_fast_says_more_than_unverified(measured: Measured) -> None:
-    bench = Bench(steady(100 * US), floor_ns=200 * US, first=UNKNOWN, after=UNKNOWN)
-    assert measured(bench).status is Status.TOO_FAST
 
 
 def test_what_the_clocks_did_is_kept(measured: Measured) -> None:
@@ -149,3 +128,24 @@ def test_graph_is_freed_when_clocks_contradict_each_other(measured: Measured) ->
     with pytest.raises(ClockMismatchError):
         measured(bench)
     assert [graph.closed for graph in bench.graphs] == [True]
+
+
+def test_times_that_scatter_where_nothing_is_left_excuse_nothing(measured: Measured) -> None:
+    found = measured(Bench(steady(100 * US), leans_on="shared", scatters=True))
+    assert found.status is Status.REPEATS
+
+
+def test_the_median_decides_not_one_odd_sample(measured: Measured) -> None:
+    bench = Bench(lambda number: 100 * US * (0.5 if number == 3 else 1.0), floor_ns=99 * US)
+    assert measured(bench).status is Status.OK
+
+
+def test_damage_after_timing_counts_without_a_reference(measured: Measured) -> None:
+    damage = Verification(False, message="the kernel wrote outside of y")
+    found = measured(Bench(steady(100 * US), first=UNKNOWN, after=damage))
+    assert (found.status, found.error) == (Status.WRONG_AFTER_TIMING, damage.message)
+
+
+def test_too_fast_says_more_than_unverified(measured: Measured) -> None:
+    bench = Bench(steady(100 * US), floor_ns=200 * US, first=UNKNOWN, after=UNKNOWN)
+    assert measured(bench).status is Status.TOO_FAST

@@ -77,16 +77,6 @@ def test_outputs_are_compared_where_the_reference_is(tmp_path: Path) -> None:
     assert isinstance(further, FurtherContents) and "expected" in measurement.error
 
 
-def test_a_file_that_was_cut_off_has_no_right_outputs(tmp_path: Path) -> None:
-    file = tmp_path / "exchange"
-    problem = LockedIn(right, file)
-    problem.verifier.draw()
-    assert problem.first_run(problem, 0.0)[1].passed
-    answer = Referee(Known(), 3, file)  # type: ignore[arg-type]
-    os.truncate(file, X.size_bytes + 4)
-    assert not answer.answer(outside.Compare()).verification.passed  # type: ignore[union-attr]
-
-
 def test_it_launches_as_often_as_it_is_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     graph = SimpleNamespace(launch=lambda: done.append("launch"), close=lambda: done.append("close"))
@@ -103,3 +93,13 @@ def test_it_launches_as_often_as_it_is_asked_to(tmp_path: Path, monkeypatch: pyt
     timed = SimpleNamespace(add_to=lambda _, copy: done.append(f"copy {copy}"))
     problem.verifier.pace(timed, 5e3)
     assert done == [*["copy 0"] * 3, "launch", "wait", "launch", "launch", "wait", "close"]
+
+
+def test_a_file_that_was_cut_off_has_no_right_outputs(tmp_path: Path) -> None:
+    file = tmp_path / "exchange"
+    problem = LockedIn(right, file)
+    problem.verifier.draw()
+    assert problem.first_run(problem, 0.0)[1].passed
+    answer = Referee(Known(), 3, file)  # type: ignore[arg-type]
+    os.truncate(file, X.size_bytes + 4)
+    assert not answer.answer(outside.Compare()).verification.passed  # type: ignore[union-attr]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tuner.core import stats
 from tuner.gpu.seal import Seal
 from tuner.gpu.timing import Timer
 
@@ -39,10 +37,8 @@ def seal() -> Seal:
     ("owner", "name", "said"),
     [
         (time, "monotonic", "time.monotonic"),
-        (math, "fsum", "math.fsum"),
         (Timer, "group", "Timer.group"),
         (np, "allclose", "numpy.allclose"),
-        (stats, "median_interval", "stats.median_interval"),
     ],
 )
 def test_a_replaced_function(
@@ -149,10 +145,9 @@ def test_what_torch_itself_replaces(seal: Seal, monkeypatch: pytest.MonkeyPatch)
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize("inside", ["site-packages", "site/tracing-1.0.dist-info"])
-def test_a_users_own_libraries_are_libraries(tmp_path: Path, inside: str) -> None:
-    (tmp_path / inside).mkdir(parents=True)
-    folder = tmp_path / inside.partition("/")[0]
+def test_a_users_own_libraries_are_libraries(tmp_path: Path) -> None:
+    folder = tmp_path / "site"
+    (folder / "tracing-1.0.dist-info").mkdir(parents=True)
     (folder / "tracing.py").write_text("import sys\n\ndef caller(): return sys._getframe(1)\n")
     (tmp_path / "own.py").write_text((folder / "tracing.py").read_text())
     program = (

@@ -139,8 +139,7 @@ def test_what_takes_seconds_is_not_asked_once_more_for_the_same(
 SHAPES = [(64, 700), (200, 3), (3, 5000), (1, 40), (40, 1)]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("spread", [0.0, 1.5])
+@pytest.mark.parametrize(("dtype", "spread"), [("float32", 1.5), ("float16", 0.0)])
 @pytest.mark.parametrize("kernel", [product, sums, softmax, stencil])
 def test_what_is_right_passes_after_few_calls(
     kernel: Kernel, spread: float, dtype: str, tmp_path: Path
@@ -173,26 +172,21 @@ def one_off(array: Array) -> None:
     array.flat[array.size // 2] *= np.float32(1.1)
 
 
-@pytest.mark.parametrize("spread", [0.0, 1.5])
 @pytest.mark.parametrize(
-    ("kernel", "wrong"),
+    ("kernel", "wrong", "spread"),
     [
-        (product, but(product, truncated, before=True)),
-        (product, lambda a, b: product(a[:, :-1], b[:-1])),
-        (sums, but(sums, truncated, before=True)),
-        (sums, lambda a: sums(a[:, :-1])),
-        (softmax, but(softmax, one_off)),
-        (softmax, but(softmax, half)),
-        (stencil, but(stencil, one_off)),
-        (stencil, but(stencil, half)),
-        (stencil, lambda a: stencil(np.roll(a, 1, axis=0))),
+        (product, but(product, truncated, before=True), 0.0),
+        (sums, lambda a: sums(a[:, :-1]), 1.5),
+        (softmax, but(softmax, one_off), 0.0),
+        (stencil, but(stencil, half), 1.5),
+        (stencil, lambda a: stencil(np.roll(a, 1, axis=0)), 0.0),
     ],
 )
 def test_what_is_wrong_fails_after_few_calls(
     kernel: Kernel, wrong: Kernel, spread: float, tmp_path: Path
 ) -> None:
     problem = Slow(tmp_path, kernel, spread=spread)
-    for seed, shape in enumerate(SHAPES[:3]):
+    for seed, shape in enumerate(SHAPES[:2]):
         found = problem.judged(*shape, seed=seed, kernel=wrong)
         assert found.checked and not found.passed, shape
         assert problem.calls <= 12

@@ -15,14 +15,7 @@ from tests.torch_on_numpy import torch_on_numpy
 from tuner.core.errors import ExpressionError, TunerError, UsageError
 from tuner.core.model import Gpu, Problem
 from tuner.expressions.library_call import FUNCTIONS, LibraryCall
-from tuner.kernel.baselines import (
-    Baseline,
-    baselines_of,
-    launch_of,
-    parse_baseline,
-    settle_baseline,
-    source_of,
-)
+from tuner.kernel.baselines import baselines_of, launch_of, parse_baseline, settle_baseline
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.reference import numpy_of
@@ -36,10 +29,8 @@ GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10
 @pytest.mark.parametrize(
     ("text", "library", "names", "outputs"),
     [
-        ("torch.mm(a, b, out=c)", "torch", {"a", "b", "c"}, ("c",)),
         ("torch.add(y, x, alpha=-alpha, out=y)", "torch", {"x", "y", "alpha"}, ("y",)),
         ("torch.sum(torch.mul(x, 2.5), dim=(0, -1), keepdim=True, out=y)", "torch", {"x", "y"}, ("y",)),
-        ("torch.nn.functional.silu(x, out=y)", "torch", {"x", "y"}, ("y",)),
         ("cupy.add(cupy.multiply(x, 3), y, out=(y,))", "cupy", {"x", "y"}, ("y",)),
         ("  torch.cat([a, b],\n out=c)", "torch", {"a", "b", "c"}, ("c",)),
     ],
@@ -55,42 +46,24 @@ def test_calls_that_are_understood(
     "text",
     [
         "",
-        "c",
         "torch.mm(a, b)",  # where to?
-        "torch.mm(a, b, out=c) + 1",
         "torch.mm(a, b, out=c); torch.mm(a, b, out=c)",
         "torch.mm(a, b, out=torch.abs(c))",
-        "torch.mm(a, b, out=())",
         "torch.mm(torch.abs(a, out=a), b, out=c)",  # would change an input
         "torch.mm(*a, out=c)",
-        "torch.mm(a, b, **c)",
         "torch.mm(a, 'b', out=c)",
-        "torch.mm(a, 1j, out=c)",
         "torch.mm(a, 1e999, out=c)",
         "torch.mm(a.T, b, out=c)",
-        "torch.mm(a[0], b, out=c)",
-        "torch.mm(a @ b, b, out=c)",
         "torch.mm(lambda: 1, b, out=c)",
-        "torch.mm([x for x in a], b, out=c)",
         "torch.mm(f(a), b, out=c)",
         "torch.load('model.pt', out=c)",
-        "torch.zeros(1000000000000, out=c)",
-        "torch.hub.load(a, out=c)",
         "torch.mm.__globals__(a, out=c)",
-        "torch.ops.load_library(a, out=c)",
         "torch.__builtins__.eval(a, out=c)",
-        "torch.nn.functional(a, out=c)",
-        "torch(a, out=c)",
         "os.system(a, out=c)",
-        "numpy.add(a, b, out=c)",
         "__import__('os').system('true', out=c)",
-        "(torch if a else cupy).add(a, b, out=c)",
         "cupy.cuda.runtime.free(a, out=c)",
         "cupy.add(torch.abs(a), b, out=c)",
         "tf32(cupy.matmul(a, b, out=c))",
-        "tf32(tf32(torch.mm(a, b, out=c)))",
-        "torch.mm(a, b, out=(c := a))",
-        "torch.mm(a, b, out=c",
         "torch.mm(a, b, out=c)\0",
         "torch.abs(" * 300 + "a" + ")" * 300,
         "torch.add(a, " + "-" * 1900 + "1, out=c)",
@@ -252,43 +225,19 @@ def test_kernels_of_a_user(cu_file: Path) -> None:
     assert parse_baseline(str(cu_file)).file == cu_file.resolve()
 
 
-def test_functions_of_a_user(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text("def add(a): ...\n")
-    baseline = parse_baseline(f"{file}:add")
-    assert baseline == Baseline("mine.py:add", BaselineKind.PYTHON, "add", file.resolve())
-    assert parsed("package.module:add") == ("package.module:add", BaselineKind.PYTHON, "package.module:add")
-
-
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("", "cannot compare with ''"),
-        ("trch", "cannot compare with 'trch'"),
-        ("torch.mm(a, b, out=c)", "cannot compare with"),
-        ("missing.cu:add<<<1, 1>>>()", "no file"),
-        ("missing.py:add", "no file"),
-        ("x" * 5000 + ".cu", "no file"),
-        ("a\0.cu", "no file"),
-        ("FILE.cubin", "does not say how to launch it"),
-        ("FILE.cu:add", "is no launch"),
-        ("FILE.cu:add(a)", "is no launch"),
-        ("FILE.cu:add<<<1, 1>>>", "is no launch"),
-        ("FILE.cu:add<<<1>>>(a)", "has 1 items"),
-        ("FILE.cu:add<<<1, 1, 0, 0>>>(a)", "has 4 items"),
-        ("FILE.cu:add<<<(1, 1, 1, 1), 1>>>(a)", "4 dimensions"),
-        ("FILE.cu:add<<<n.real, 1>>>(a)", "not allowed"),
-        ("FILE.cu:add<<<1, 1>>>(a[0])", "not allowed"),
+        ("", "cannot compare with ''"), ("trch", "cannot compare with 'trch'"),
+        ("missing.cu:add<<<1, 1>>>()", "no file"), ("x" * 5000 + ".cu", "no file"), ("a\0.cu", "no file"),
+        ("FILE.cubin", "does not say how to launch it"), ("FILE.cu:add", "is no launch"),
+        ("FILE.cu:add<<<1, 1>>>", "is no launch"), ("FILE.cu:add<<<1>>>(a)", "has 1 items"),
+        ("FILE.cu:add<<<(1, 1, 1, 1), 1>>>(a)", "4 dimensions"), ("FILE.cu:add<<<n.real, 1>>>(a)", "not allowed"),
         ("FILE.cu:add<<<1, 1>>>(__import__('os'))", "there is no function"),
-        ("FILE.cu:add<<<1, 1>>>(a) or (b)", "cannot read"),
-        ("FILE.cu:add<<<1, 1>>>(a b)", "cannot read"),
-        ("FILE.cu:{{ x }}<<<1, 1>>>(a)", "is no launch"),
-        ("FILE.py:", "is no function's name"),
-        ("FILE.py:a.b", "is no function's name"),
-        ("module:", "cannot compare with"),
-        ("a:b:c", "cannot compare with"),
+        ("FILE.cu:add<<<1, 1>>>(a) or (b)", "cannot read"), ("FILE.cu:{{ x }}<<<1, 1>>>(a)", "is no launch"),
+        ("FILE.py:", "is no function's name"), ("a:b:c", "cannot compare with"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_compared_with(text: str, part: str, cu_file: Path) -> None:
     for suffix in (".cubin", ".py"):
         cu_file.with_suffix(suffix).write_text("")
@@ -296,16 +245,6 @@ def test_what_cannot_be_compared_with(text: str, part: str, cu_file: Path) -> No
         parse_baseline(text.replace("FILE", str(cu_file.with_suffix(""))))
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_names_one_launch(cu_file: Path) -> None:
-    source = cu_file.read_text()
-    cu_file.write_text("// nothing of it\n")
-    with pytest.raises(UsageError, match="has no line `// tune:"):
-        parse_baseline(str(cu_file))
-    cu_file.write_text(source * 2)
-    with pytest.raises(UsageError, match="has 2 lines"):
-        parse_baseline(str(cu_file))
 
 
 def launched(cu_file: Path, launch: str, kernel: str = "saxpy", **sizes: int) -> Any:
@@ -329,15 +268,12 @@ def test_a_launch_is_settled(cu_file: Path) -> None:
     ("launch", "error", "part"),
     [
         ("k<<<n, 1>>>(z)", UsageError, "unknown name 'z'"),
-        ("k<<<m, 1>>>(x)", UsageError, "unknown name 'm'"),
         ("k<<<1, 1>>>(int64(x))", UsageError, "unknown name 'x'"),
         ("k<<<(n + 255) / 256, 256>>>(x)", UsageError, "write ceil_div(a, b), or //"),
         ("k<<<1 // 0, 1>>>(x)", UsageError, "mine.cu:k: "),
-        ("k<<<0, 1>>>(x)", UsageError, "from 1 up"),
         ("k<<<1, 1>>>(0.5)", UsageError, "not a whole number"),
         ("k<<<1, 1>>>(n * n)", UnlaunchableError, "write int64(...) around it"),
         ("k<<<1, 2048>>>(x)", UnlaunchableError, "limit in this dimension is 1024"),
-        ("k<<<1, 1, 1000000>>>(x)", UnlaunchableError, "bytes of shared memory"),
     ],
 )
 def test_launches_that_cannot_be(launch: str, error: type[TunerError], part: str, cu_file: Path) -> None:
@@ -345,13 +281,3 @@ def test_launches_that_cannot_be(launch: str, error: type[TunerError], part: str
         launched(cu_file, launch, n=100_001)
     assert part in str(caught.value)
     assert "mine.cu:k" in str(caught.value)
-
-
-def test_source_of_a_users_kernel(cu_file: Path) -> None:
-    kernel = load_kernel("gemm")
-    problem = kernel.problem(options={"layout": "nt"})
-    source, entry = source_of(parse_baseline(f"{cu_file}:k<input_type><<<1, 1>>>(a)"), kernel, problem, GPU)
-    assert entry == "k<input_type>"
-    assert "#define input_type __half\n" in source
-    assert "#define layout nt\n" in source
-    assert source.endswith(cu_file.read_text())

@@ -11,7 +11,6 @@ import pytest
 from tuner.children.compile_worker import Compiler
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration
-from tuner.inspect.explain.code import read_code
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
@@ -111,24 +110,6 @@ def test_what_a_problem_does_not_need_is_left_out(tmp_path: Path) -> None:
     assert [entry for _, entry in render(copying, even, GPU, CONFIGURATION)] == ["move"]
 
 
-def test_a_parameter_may_decide(tmp_path: Path) -> None:
-    copying = kernel(tmp_path)
-    problem = copying.problem({"columns": 60})
-    counts = {
-        width: len(make_plan(copying, problem, GPU, Configuration.of("plain", {"width": width})).launches)
-        for width in (1, 2)
-    }
-    assert counts == {1: 1, 2: 2}
-
-
-@pytest.mark.parametrize(("columns", "entries"), [(64, ["move"]), (65, ["copy", "move"])])
-def test_only_these_are_compiled(tmp_path: Path, columns: int, entries: list[str]) -> None:
-    copying = kernel(tmp_path)
-    problem = copying.problem({"columns": columns})
-    launches = read_code(copying, problem, GPU, Configuration.of("plain", {"width": 1}))
-    assert [item.entry for item in launches] == entries
-
-
 def test_a_bundle_checks_what_the_compiler_says_of_those_that_its_problem_has(tmp_path: Path) -> None:
     copying = kernel(
         tmp_path, ("[variants.plain]\n", "[variants.plain]\nconstraints.fits = 'registers < 200'\n")
@@ -149,24 +130,6 @@ def test_one_launch_must_remain(tmp_path: Path) -> None:
     assert "when" in caught.value.remedy
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ('["copy", "a"]', '["copy", "b"]', "tensor_map 'b' is not a tensor or scratch"),
-        ('["copy", "a"]', "[]", "tensor_map is empty"),
-        ('["copy", "a"]', "[1]", "tensor_map 1 is not a tensor or scratch"),
-        ('when = "columns % (4 * width) != 0"\n', 'when = "columns % depth != 0"\n', "unknown name 'depth'"),
-        ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "unknown key 'whn'"),
-        ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "did you mean when?"),
-        ('["copy", "a"]', '["copy", "columns"]', "choose from: a, c, copy, other"),
-    ],
-)
-def test_mistakes_are_said(tmp_path: Path, old: str, new: str, words: str) -> None:
-    with pytest.raises(KernelError) as caught:
-        kernel(tmp_path, (old, new))
-    assert words in f"{caught.value}"
-
-
 def test_an_argument_that_only_some_options_have(tmp_path: Path) -> None:
     edits = (
         ('"float32" }\n', '"float32" }\noptions = { way = ["short", "long"] }\n'),
@@ -182,3 +145,22 @@ def test_an_argument_that_only_some_options_have(tmp_path: Path) -> None:
         assert len(entry.arguments) == count and all(item.when is None for item in entry.arguments)
     with pytest.raises(KernelError, match="uses unknown name 'rows'"):
         kernel(tmp_path, edits[0], (edits[1][0], edits[1][1].replace("way == 'long'", "rows > 3")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('["copy", "a"]', '["copy", "b"]', "tensor_map 'b' is not a tensor or scratch"),
+        ('["copy", "a"]', "[]", "tensor_map is empty"),
+        ('["copy", "a"]', '["copy", "columns"]', "choose from: a, c, copy, other"),
+        ('["1", "4"]', '["64"]', "box has 1 sides"),
+        ('["1", "4"]', '["64", "64"], swizle = 128', "did you mean swizzle?"),
+        ('["1", "4"]', '["64", "stages"]', "unknown name 'stages'"),
+        ('when = "columns % (4 * width) != 0"\n', 'when = "columns % depth != 0"\n', "unknown name 'depth'"),
+        ('when = "columns % (4 * width) != 0" }', "whn = 'columns > 4' }", "did you mean when?"),
+    ],
+)
+def test_mistakes_are_said(tmp_path: Path, old: str, new: str, words: str) -> None:
+    with pytest.raises(KernelError) as caught:
+        kernel(tmp_path, (old, new))
+    assert words in f"{caught.value}"

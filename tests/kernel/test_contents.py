@@ -12,7 +12,7 @@ import pytest
 from tests.kernel_files import GOOD, write
 from tuner.core.errors import KernelError
 from tuner.expressions.array_evaluation import BeyondIntegersError
-from tuner.kernel.contents import Content, Tried, drawn, encoded, from_bits, further_contents, not_varied
+from tuner.kernel.contents import Content, Tried, drawn, further_contents, not_varied
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import tensors_of
 from tuner.kernel.reference import UNIT_ROUNDOFF
@@ -75,20 +75,6 @@ def test_no_number_leaves_the_range_that_the_file_gives(
         assert sorted(set(numbers.tolist())) == [2**53 + i for i in range(4)]
 
 
-def test_a_number_and_a_range_are_real() -> None:
-    for init, between in (("uniform", (0.5, 0.5)), ("range", (0.0, 0.5)), ("index", None)):
-        tensor = Buffer("x", (9,), "complex64", "input", init, between=between)
-        numbers = drawn(tensor, np.random.default_rng(0))
-        assert numbers.dtype == np.complex128 and not numbers.imag.any() and numbers.real[1] >= 0.5
-
-
-def test_a_range_of_large_integers_has_no_rounded_number() -> None:
-    tensor = Buffer("x", (9,), "int64", "input", "uniform", between=(2**62 + 1, 2**62 + 2))
-    for content in Content:
-        numbers = drawn(tensor, np.random.default_rng(0), content)
-        assert set(numbers.tolist()) <= {2**62 + 1, 2**62 + 2}
-
-
 def test_inputs_that_mean_something_are_not_varied() -> None:
     index, output = Buffer("i", (600,), "int32", "input", "index"), Buffer("y", (9,), "float32", "output")
     for tried in further_contents((FLOATS, index, output), lambda numbers: numbers, 0):
@@ -119,17 +105,6 @@ def test_indices_keep_the_usual_numbers_and_the_others_do_not() -> None:
         assert tried[content].result["b"].max() > 4 and len(np.unique(tried[content].result["b"])) > 4
     assert not tried[Content.ZEROS].result["x"].any()
     assert tried_with((BYTES,), refuse).keys() == {Content.WHOLE}
-
-
-def test_numbers_without_room_are_drawn_with_half_of_the_bits() -> None:
-    def refuse(numbers: Mapping[str, Any]) -> None:
-        if numbers["i"].max() > 2**15:
-            raise BeyondIntegersError("too large")
-
-    tried = tried_with((Buffer("i", (500,), "int32", "input"),), refuse)
-    assert tried[Content.WHOLE].why == "too large"
-    assert tried[Content.HALF].result["i"].max() == 2**15 - 1
-    assert tried[Content.NEGATIVE].result["i"].max() < 0
 
 
 def test_the_last_content_follows_from_no_seed() -> None:
@@ -206,15 +181,26 @@ def test_whole_is_of_integers(tmp_path: Path) -> None:
         tensors_of(kernel, kernel.problem(), GPU)
 
 
-def test_numbers_of_eight_bits() -> None:
-    """All of them are kept; what lies between two is the nearest, or of equally near ones the even one."""
-    bits = np.arange(256, dtype=np.uint8)
-    numbers = from_bits(bits, "float8_e4m3fn")
-    assert np.isnan(numbers[[127, 255]]).all() and np.isfinite(np.delete(numbers, [127, 255])).all()
-    assert (numbers[0], numbers[1], numbers[8], numbers[56], numbers[126]) == (0, 2**-9, 2**-6, 1, 448)
-    assert np.array_equal(encoded(numbers[:255], "float8_e4m3fn"), bits[:255])
-    finite = numbers[:127].astype(np.float64)
-    middle = (finite[1:] + finite[:-1]) / 2
-    assert np.array_equal(encoded(middle, "float8_e4m3fn"), bits[:126] + bits[:126] % 2)
-    assert np.array_equal(encoded(-middle * (1 + 1e-6), "float8_e4m3fn"), bits[1:127] + 128)
-    assert encoded(np.array([1e9, -1e9]), "float8_e4m3fn").tolist() == [126, 254]
+def test_a_number_and_a_range_are_real() -> None:
+    for init, between in (("uniform", (0.5, 0.5)), ("range", (0.0, 0.5)), ("index", None)):
+        tensor = Buffer("x", (9,), "complex64", "input", init, between=between)
+        numbers = drawn(tensor, np.random.default_rng(0))
+        assert numbers.dtype == np.complex128 and not numbers.imag.any() and numbers.real[1] >= 0.5
+
+
+def test_a_range_of_large_integers_has_no_rounded_number() -> None:
+    tensor = Buffer("x", (9,), "int64", "input", "uniform", between=(2**62 + 1, 2**62 + 2))
+    for content in Content:
+        numbers = drawn(tensor, np.random.default_rng(0), content)
+        assert set(numbers.tolist()) <= {2**62 + 1, 2**62 + 2}
+
+
+def test_numbers_without_room_are_drawn_with_half_of_the_bits() -> None:
+    def refuse(numbers: Mapping[str, Any]) -> None:
+        if numbers["i"].max() > 2**15:
+            raise BeyondIntegersError("too large")
+
+    tried = tried_with((Buffer("i", (500,), "int32", "input"),), refuse)
+    assert tried[Content.WHOLE].why == "too large"
+    assert tried[Content.HALF].result["i"].max() == 2**15 - 1
+    assert tried[Content.NEGATIVE].result["i"].max() < 0

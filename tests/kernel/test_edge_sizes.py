@@ -45,7 +45,7 @@ def both(of: Problem, configuration: Configuration) -> list[Problem]:
     return [*tile_edge_problems(of, configuration), *tile_product_problems(of, configuration)]
 
 
-@pytest.mark.parametrize("values", [{}, {"cached": True}, {"unroll": 1}, {"hint": "none"}])
+@pytest.mark.parametrize("values", [{}, {"cached": True}])
 def test_a_configuration_without_a_length_has_some_too(values: dict[str, Value]) -> None:
     one = Configuration("plain", tuple(values.items()))
     for cases in (
@@ -53,13 +53,6 @@ def test_a_configuration_without_a_length_has_some_too(values: dict[str, Value])
         tile_product_problems(product(64, 64, 64), one),
     ):
         assert len({tuple(p.sizes.values()) for p in cases}) == len(cases) >= VERIFIED_PROBLEMS
-
-
-def test_lengths_are_beside_those_of_the_tile() -> None:
-    tile = Configuration("tiled", (("block_m", 48), ("block_k", 8)))
-    lengths = set(chain(*(p.sizes.values() for p in tile_edge_problems(product(100, 100, 100), tile))))
-    assert {1, 47, 49, 98, 7, 9, 18, 100, 101} <= lengths
-    assert {48 - ALIGNED, 48 + ALIGNED, 2 * 48 + 2 * ALIGNED} <= lengths
 
 
 def test_products_of_two_parameters_are_lengths_too() -> None:
@@ -74,15 +67,8 @@ def test_products_of_two_parameters_are_lengths_too() -> None:
     assert {1023, 1025} <= {case.sizes["n"] for case in islice(verified, VERIFIED_PROBLEMS)}
 
 
-def test_no_case_is_large() -> None:
-    tile = Configuration("tiled", (("block_m", 256), ("block_n", 256), ("group", 16)))
-    volumes = [math.prod(one.sizes.values()) for one in both(product(16384, 16384, 16384), tile)]
-    assert 0 < max(volumes) <= MAX_ELEMENTS
-
-
 @pytest.mark.parametrize(
-    ("variant", "layout", "fewest"),
-    [("gemv_columns", "nn", 1), ("gemv_dots", "nt", 1), ("wgmma_skinny_m", "nn", 8)],
+    ("variant", "layout", "fewest"), [("gemv_columns", "nn", 1), ("wgmma_skinny_m", "nn", 8)]
 )
 def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str, fewest: int) -> None:
     of = product(1, 8192, 8192, layout)
@@ -94,32 +80,9 @@ def test_what_is_for_one_row_is_verified_with_one_row(variant: str, layout: str,
         assert any(p.sizes["m"] == 1 for p in fitting), one
 
 
-WALKED_IN_GROUPS = {
-    **{"block_m": 192, "block_n": 256, "swap_ab": True, "block_k": 64, "stages": 3, "consumers": 2},
-    **{"epilogue": "serial", "store_buffers": 2, "mma_inflight": 1, "raster": "along_n", "raster_group": 8},
-}
-MANY_PARTS = {"block_m": 128, "block_n": 256, "split_k": 16, "cluster_n": 2, "stages": 4, "consumers": 2}
-
-
 @pytest.mark.parametrize(
-    ("variant", "sizes", "chosen"),
-    [
-        ("wgmma", (16384, 16384, 16384), WALKED_IN_GROUPS),
-        ("wgmma_split_k", (512, 512, 65536), MANY_PARTS),
-    ],
+    ("sizes", "epilogue"), [((4096, 11008, 4096), "overlapped"), ((3000, 3000, 3000), "serial")]
 )
-def test_what_small_sizes_do_not_suit_is_verified_at_others(
-    variant: str, sizes: tuple[int, int, int], chosen: dict[str, Value]
-) -> None:
-    of = product(*sizes)
-    default = SearchSpace.from_kernel(GEMM, of, HOPPER, [variant]).default
-    one = Configuration.of(variant, {**default.values, **chosen})
-    assert not invalid_reason(GEMM, of, HOPPER, one)
-    assert sum(not invalid_reason(GEMM, p, HOPPER, one) for p in both(of, one)) >= VERIFIED_PROBLEMS // 2
-
-
-@pytest.mark.parametrize("epilogue", ["overlapped", "serial"])
-@pytest.mark.parametrize("sizes", [(4096, 11008, 4096), (3000, 3000, 3000)])
 def test_what_needs_many_tiles_is_verified_beside_its_own_size(
     sizes: tuple[int, int, int], epilogue: str
 ) -> None:
@@ -185,15 +148,6 @@ def test_half_vectors_and_larger_sizes_are_among_those_of_a_winner() -> None:
     assert not larger_problems(product(4096, 4096, 4096)), "references would take long"
 
 
-def test_near_problems_are_off_in_every_dimension() -> None:
-    of = product(4096, 7, 4096)
-    cases = near_problems(of)
-    assert len(cases) == len(set(map(str, cases))) > 4
-    for p in cases:
-        assert all(abs(p.sizes[name] - size) in (1, 8) for name, size in of.sizes.items())
-        assert min(p.sizes.values()) > 0
-
-
 TILED = """\
 kernel = { name = "tiled" }
 problem.sizes = { rows = 4096, columns = @COLUMNS@ }
@@ -218,12 +172,9 @@ block = [32]
     [
         ("rows % 256 == 0 and columns % tile == 0", 4080, 12),
         ("rows % 256 == 0 and columns % (tile * depth * parts) == 0", 48 * 7 * 4 * 3, 12),
-        ("rows % 256 == 0 and columns % 715 == 0", 7150, 12),
         ("is_pow2(rows) and is_pow2(columns)", 4096, 12),
         ("rows == columns and rows % 1024 == 0", 4096, 2),
-        ("rows * columns == 16777216", 4096, 3),
         ("columns == rows // 8 and rows % 512 == 0", 512, 1),
-        ("rows == 4096 and columns == 4096 or rows == 99 and columns == 77", 4096, 1),
         ("rows == 4096 and (columns == 4096 or columns == 500 or columns == 12345)", 4096, 2),
         ("rows == 4096 and columns == 4096", 4096, 0),
     ],
@@ -285,24 +236,19 @@ def test_scalars_are_others_where_the_reference_takes_all_of_them(
     (tmp_path / "of.py").write_text("def scaled(x, *, a): return a * x\ndef doubled(x): return 2 * x\n")
     (tmp_path / "k.cu").write_text("// nothing is compiled\n")
     named = [one.split(" = ") for one in scalars.split(", ")]
-    (tmp_path / "k.toml").write_text(
-        "\n".join(
-            [
-                "kernel = { name = 'k' }",
-                "problem = { sizes = { n = 64 }, dtypes = { input = 'float32' } }",
-                "tensors.x = { shape = ['n'], dtype = 'input' }",
-                "tensors.y = { shape = ['n'], dtype = 'input', role = 'output' }",
-                *(f"scalars.{name} = {{ dtype = 'float32', value = '{value}' }}" for name, value in named),
-                f"reference = {{ {reference} }}",
-                "[[variants.plain.launches]]",
-                "template = 'k.cu'",
-                "entry = 'k'",
-                f"arguments = ['x', 'y', {', '.join(repr(name) for name, _ in named)}]",
-                "grid = [1]",
-                "block = [64]",
-            ]
-        )
-    )
+    given = "".join(f"scalars.{name} = {{ dtype = 'float32', value = '{value}' }}\n" for name, value in named)
+    (tmp_path / "k.toml").write_text(f"""kernel = {{ name = 'k' }}
+problem = {{ sizes = {{ n = 64 }}, dtypes = {{ input = 'float32' }} }}
+tensors.x = {{ shape = ['n'], dtype = 'input' }}
+tensors.y = {{ shape = ['n'], dtype = 'input', role = 'output' }}
+{given}reference = {{ {reference} }}
+[[variants.plain.launches]]
+template = 'k.cu'
+entry = 'k'
+arguments = ['x', 'y', {", ".join(repr(name) for name, _ in named)}]
+grid = [1]
+block = [64]
+""")
     kernel = read_kernel(tmp_path / "k.toml")
     problem = with_other_scalars(kernel, kernel.problem(), HOPPER)
     assert problem.scalars == others

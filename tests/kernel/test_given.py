@@ -10,7 +10,6 @@ import pytest
 from tests.edited_kernels import identity
 from tests.kernel_files import GOOD, refusal, write
 from tuner.core.errors import TunerError
-from tuner.kernel import given
 from tuner.kernel.contents import Array
 from tuner.kernel.given import Given
 from tuner.kernel.load import read_kernel
@@ -46,8 +45,7 @@ def kernel_file(folder: Path, init: str, dtype: str = "input", shape: str = '["n
     assert X in GOOD
     (folder / "f.py").write_text(FUNCTIONS)
     return write(
-        folder,
-        GOOD.replace(X, f'x = {{ shape = {shape}, dtype = "{dtype}", init = {init}{more} }}'),
+        folder, GOOD.replace(X, f'x = {{ shape = {shape}, dtype = "{dtype}", init = {init}{more} }}')
     )
 
 
@@ -66,7 +64,6 @@ def values(file: Path, size: int = 6, seed: int = 5, **dtypes: str) -> Array:
         ("{ range = [1, 2] }", "int8", [1, 3, 5, 7, 9, 11]),
         ('{ range = ["n", -0.5] }', "float32", [6, 5.5, 5, 4.5, 4, 3.5]),
         ('"a.npy"', "float32", [0, 1, 2, 3, 4, 5]),
-        ('"a.npy"', "float64", [0, 1, 2, 3, 4, 5]),
         ('"a.npy"', "bfloat16", [0, 1, 2, 3, 4, 5]),
         ('"bits.npy"', "bfloat16", [1.0] * 6),
         ('"bits.npy"', "float32", [1.0] * 6),
@@ -159,19 +156,14 @@ def test_an_array_is_as_the_kernel_means_it_and_a_transposed_tensor_holds_its_tr
     ("function", "dtype", "said"),
     [
         ("raises", "input", r"f.py:8: ZeroDivisionError: .*; correct the function"),
-        ("nothing", "input", r"f.py:9: nothing returns None for x; return an array"),
         ("longer", "input", r"f.py:10: longer returns shape \(7,\) for x; this problem needs \(6,\)"),
         ("endless", "input", r"f.py:12: endless has no result after 1 s; have it take less, or save"),
-        ("words", "input", r"words returns <U3 values"),
         ("unseeded", "input", r"unseeded returns another x for the same inputs; seed"),
         ("nan", "input", r"nan returns NaN in 6 of 6"),
         ("large", "input", r"large returns 1e\+39 in x\[0\], which is no number of float32"),
         ("halves", "int32", r"halves returns 0.5 in x\[0\], which is no number of int32"),
-        ("large", "int64", r"which is no number of int64"),
         ("pair", "input", r"pair returns two arrays"),
         ("other", "input", r"f.py:other wants 'm', which is not available; .*n, rng, seed"),
-        ("leaves", "input", r"SystemExit"),
-        ("absent", "input", r"f.py has no function 'absent'"),
     ],
 )  # fmt: skip
 def test_a_function_that_gives_no_such_array_is_named_with_its_line(
@@ -195,18 +187,11 @@ def headed(shape: str) -> bytes:
     ("array", "said"),
     [
         (np.zeros(7, "float32"), r"a.npy has shape \(7,\); this problem needs \(6,\)"),
-        (np.zeros((6, 1), "float32"), r"has shape \(6, 1\)"),
         (np.zeros(6), "a.npy has float64, and this problem float32; save array.astype\\('float32'\\)"),
-        (np.zeros(6, "int32"), "has int32"),
         (np.zeros(6, "complex64"), "has complex64"),
-        (np.full(6, "a"), "has <U1"),
         (np.full(6, None), "a.npy is no array: .*Python objects"),
         (b"junk", "a.npy is no array"),
-        *(
-            (headed(text), "a.npy is no array: [^<]*; save")
-            for text in ("(-6,)", "(10**30,)", "(True,)", f"({10**30},)", f"({2**62}, 4)", "print()")
-        ),
-        (b"", "a.npy is no array"),
+        *((headed(text), "a.npy is no array: [^<]*; save") for text in ("(-6,)", f"({2**62}, 4)", "print()")),
     ],
 )
 def test_an_array_that_does_not_fit_is_refused_in_one_line(
@@ -225,8 +210,6 @@ def test_an_array_that_does_not_fit_is_refused_in_one_line(
     ("init", "dtype", "said"),
     [
         ('"a.npy"', "input", "no file a.npy; paths start at"),
-        ('"g.py:f"', "input", "no file g.py"),
-        ('"folder.npy"', "input", "no file folder.npy"),
         ('"f.py:"', "input", "name a file and its function"),
         ('"-inf"', "input", "init = '-inf'; choose from: "),
         ("{ range = [1] }", "input", "range has 1 numbers; write init = { range = [first, step] }"),
@@ -238,6 +221,20 @@ def test_an_init_that_cannot_be_is_refused_with_the_file(
 ) -> None:
     (tmp_path / "folder.npy").mkdir()
     assert said in refusal(kernel_file(tmp_path, init, dtype))
+
+
+def test_a_kernel_is_another_with_other_values(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(6, "float32"))
+    file = kernel_file(tmp_path, '"a.npy"')
+    first = identity(file).computation
+    np.save(tmp_path / "a.npy", np.ones(6, "float32"))
+    assert identity(file).computation != first
+    file = kernel_file(tmp_path, '"f.py:offsets"')
+    first = identity(file).computation
+    (tmp_path / "f.py").write_text(FUNCTIONS.replace("3 * np", "4 * np"))
+    second = identity(file).computation
+    (tmp_path / "f.py").write_text(FUNCTIONS.replace("3 * np", "4 * np") + "# for a reason\n")
+    assert identity(file).computation == second != first
 
 
 def test_an_output_takes_no_values(tmp_path: Path) -> None:
@@ -258,29 +255,6 @@ def test_an_output_takes_no_values(tmp_path: Path) -> None:
 def test_a_range_stays_within_its_dtype(tmp_path: Path, init: str, dtype: str) -> None:
     with pytest.raises(TunerError, match="is no range of " + dtype):
         values(kernel_file(tmp_path, init, dtype))
-
-
-def test_a_kernel_is_another_with_other_values(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros(6, "float32"))
-    file = kernel_file(tmp_path, '"a.npy"')
-    first = identity(file).computation
-    np.save(tmp_path / "a.npy", np.ones(6, "float32"))
-    assert identity(file).computation != first
-    file = kernel_file(tmp_path, '"f.py:offsets"')
-    first = identity(file).computation
-    (tmp_path / "f.py").write_text(FUNCTIONS.replace("3 * np", "4 * np"))
-    second = identity(file).computation
-    (tmp_path / "f.py").write_text(FUNCTIONS.replace("3 * np", "4 * np") + "# for a reason\n")
-    assert identity(file).computation == second != first
-
-
-def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", np.zeros(6, "float32"))
-    file = kernel_file(tmp_path, '"a.npy"')
-    assert values(file).tolist() == [0] * 6
-    np.save(tmp_path / "a.npy", np.ones(8, "float32"))
-    with pytest.raises(given.GivenError, match=r"has shape \(8,\)"):
-        values(file)
 
 
 def test_problems_of_another_size_have_no_such_array(tmp_path: Path) -> None:

@@ -65,13 +65,7 @@ def f(x, i, *, alpha, rows, other=3):
     assert expected.magnitude.shape == (50, 8)
 
 
-def test_several_outputs_and_integers(run: Run) -> None:
-    expected = run("def f(x, i): return {'n': i[::-1], 'y': x}", Y, N)
-    np.testing.assert_array_equal(expected["n"].value, np.arange(50)[::-1])
-    np.testing.assert_array_equal(expected["y"].value, INPUTS["x"])
-
-
-@pytest.mark.parametrize("k", [1, 5, 256, 4096])
+@pytest.mark.parametrize("k", [1, 256])
 def test_right_kernels_pass_and_wrong_ones_fail_with_the_magnitude_of_a_function(
     tmp_path: Path, k: int
 ) -> None:
@@ -92,8 +86,7 @@ def test_right_kernels_pass_and_wrong_ones_fail_with_the_magnitude_of_a_function
     allowed = bound.coefficient * expected.magnitude + bound.unit * np.abs(expected.value) + bound.tiny
     assert (np.abs(total - value) <= allowed).all()
     half = total.astype(np.float16).astype(np.float64)
-    if k <= 256:
-        assert (np.abs(half - value) > allowed).any()
+    assert (np.abs(half - value) > allowed).any()
 
 
 @pytest.mark.parametrize("said", ["a python function", "numpy"])
@@ -104,7 +97,6 @@ def test_right_kernels_pass_and_wrong_ones_fail_with_the_magnitude_of_a_function
         ("a + b", ((64, 64), (64, 64), (64, 64)), 3, 6),
         ("a * 2", ((64, 64), (1,), (64, 64)), 1, 1),
         ("a.sum() + 0 * b", ((300, 300), (1,), (1,)), 90000, 90001),
-        ("b + a.sum(axis=1)", ((64, 3000), (64,), (64,)), 3000, 9000),
     ],
 )
 def test_terms_that_no_file_says_are_estimated(
@@ -123,22 +115,6 @@ def test_terms_that_no_file_says_are_estimated(
         assert (rough.probes, rough.terms) == (1, 1)
     assert known.probes == 0 and least <= known.terms <= most
     assert reference.tolerance_of("float32", known).reduction == known.terms
-
-
-def test_function_may_say_its_magnitudes(run: Run) -> None:
-    body = "def f(x): return x * x.sum(), 2 * abs(x)"
-    given, estimated = run(body)["y"], run(body, reduction=0)["y"]
-    np.testing.assert_array_equal(given.magnitude, 2 * np.abs(INPUTS["x"]))
-    np.testing.assert_array_equal(estimated.magnitude, given.magnitude)
-    assert given.terms == 1 and 100 < estimated.terms <= 400, "each element depends on all 400"
-
-
-def test_cancelled_results_have_room(run: Run) -> None:
-    """Where a difference is nearly nothing, a kernel may still be off by the rounding of both sides."""
-    expected = run("def f(x): return x * x - x[:, ::-1] ** 2")["y"]
-    sides = INPUTS["x"] ** 2 + INPUTS["x"][:, ::-1] ** 2
-    assert (expected.magnitude > 0.2 * sides).all()
-    assert (expected.magnitude < 10.0 * sides).all()
 
 
 def test_where_rounding_decides_anything_may_be(run: Run) -> None:
@@ -164,24 +140,12 @@ def test_function_is_called_a_few_times(run: Run, tmp_path: Path) -> None:
     ("body", "said"),
     {
         "syntax": ("def f(x):\n    return x +\n", ("reference_0.py:2", "SyntaxError")),
-        "import": (
-            "import os\nimport no_such_module_here\n",
-            ("reference_0.py:2", "no_such_module_here", "install"),
-        ),
         "at import": ("\n\n1 / 0\n", ("reference_0.py:3", "ZeroDivisionError")),
-        "exit": ("import sys\nsys.exit(3)\n", ("reference_0.py:2", "SystemExit")),
         "missing": ("def g(x): return x\n", ("reference_0.py has no function 'f'", "g")),
         "argument": ("def f(x, yy): return x\n", ("reference_0.py:f", "'yy'")),
         "exception": ("def f(x):\n    y = x\n    return y[100000]\n", ("reference_0.py:3", "IndexError")),
-        "in numpy": ("def f(x):\n    return x @ x\n", ("reference_0.py:2", "ValueError")),
-        "exit in a call": ("def f(x):\n    exit(0)\n", ("reference_0.py:2", "SystemExit")),
         "writes": ("def f(x):\n    x[0] = 1\n    return x\n", ("reference_0.py:2", "read-only")),
-        "None": ("\ndef f(x): x + 1\n", ("reference_0.py:2", "None for y", "return an array")),
-        "text": ("def f(x): return 'abc'\n", ("reference_0.py:1", "for y")),
-        "complex": ("def f(x): return x * 1j\n", ("reference_0.py:1", "complex128")),
-        "objects": ("def f(x): return x.astype(object)\n", ("reference_0.py:1", "object")),
         "shape": ("def f(x): return x[1:]\n", ("reference_0.py:1", "(49, 8)", "(50, 8)")),
-        "scalar": ("def f(x): return 3.0\n", ("()", "(50, 8)")),
         "nan": (
             "def f(x):\n    x = x.copy()\n    x[3, 4] = float('nan')\n    return x\n",
             ("NaN in 1 of 400", "3, 4"),
@@ -189,7 +153,6 @@ def test_function_is_called_a_few_times(run: Run, tmp_path: Path) -> None:
         "names": ("def f(x): return {'z': x}\n", ("returns z", "exactly y")),
         "random": ("import numpy\ndef f(x): return x + numpy.random.rand()\n", ("another y", "seed")),
         "magnitude": ("def f(x): return x, x\n", ("magnitude of y", "below 0")),
-        "recursion": ("def f(x): return f(x)\n", ("reference_0.py:1", "RecursionError")),
     }.values(),
 )
 def test_errors_name_file_and_line(body: str, said: tuple[str, ...], run: Run) -> None:
@@ -270,7 +233,7 @@ def test_file_names_a_function_and_loading_runs_nothing(tmp_path: Path) -> None:
         load("own.py:f", 'numpy = "alpha * x"')
 
 
-@pytest.mark.parametrize("command", ["show", "explain", "render"])
+@pytest.mark.parametrize("command", ["show", "render"])
 def test_looking_at_a_kernel_runs_nothing_of_its_function(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,3 +268,19 @@ def test_functions_and_files_give_integers(run: Run, tmp_path: Path) -> None:
     np.save(tmp_path / "n.npy", np.arange(50) + big + 1)
     golden = expected_on_host(settled(golden={"n": tmp_path / "n.npy"}), (X, n), INPUTS, NUMBERS)
     assert golden["n"].value.tolist() == [big + 1 + i for i in range(50)]
+
+
+def test_function_may_say_its_magnitudes(run: Run) -> None:
+    body = "def f(x): return x * x.sum(), 2 * abs(x)"
+    given, estimated = run(body)["y"], run(body, reduction=0)["y"]
+    np.testing.assert_array_equal(given.magnitude, 2 * np.abs(INPUTS["x"]))
+    np.testing.assert_array_equal(estimated.magnitude, given.magnitude)
+    assert given.terms == 1 and 100 < estimated.terms <= 400, "each element depends on all 400"
+
+
+def test_cancelled_results_have_room(run: Run) -> None:
+    """Where a difference is nearly nothing, a kernel may still be off by the rounding of both sides."""
+    expected = run("def f(x): return x * x - x[:, ::-1] ** 2")["y"]
+    sides = INPUTS["x"] ** 2 + INPUTS["x"][:, ::-1] ** 2
+    assert (expected.magnitude > 0.2 * sides).all()
+    assert (expected.magnitude < 10.0 * sides).all()

@@ -14,7 +14,7 @@ from tests.faults.kernels import write_kernel
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.functions import PythonFunction
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.load import load_kernel
 from tuner.kernel.variant_spec import ParameterSpec, VariantSpec
 from tuner.runtime.entries import ScratchEntry
 
@@ -53,14 +53,6 @@ def path(tmp_path: Path) -> Path:
     return write_kernel(tmp_path / "kernel").resolve()
 
 
-def test_a_copy_elsewhere_is_the_same_kernel(path: Path, tmp_path: Path) -> None:
-    shutil.copytree(path.parent, tmp_path / "zz" / "deeper")
-    copy = tmp_path / "zz" / "deeper" / path.name
-    assert identity(copy).computation == identity(path).computation
-    assert identity(copy).text == identity(path).text
-    assert implementation(copy) == implementation(path)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -86,26 +78,10 @@ def test_another_reference_computes_something_else(path: Path) -> None:
     assert after.computation != before.computation
 
 
-def test_another_template_computes_the_same_in_another_way(path: Path) -> None:
-    before, done = identity(path), implementation(path)
-    digests = before.computation, before.text
-    edit(path.with_name("scale.cu.j2"), "2.0f * x[i]", "x[i] + x[i]")
-    assert identity(path).computation == digests[0]
-    assert identity(path).text != digests[1]
-    assert implementation(path) != done
-
-
 def test_the_same_source_launched_otherwise_is_another_implementation(path: Path) -> None:
     done = implementation(path)
     edit(path, "block = [", "shared_bytes = 1024\nblock = [")
     assert implementation(path) != done
-
-
-def test_what_jinja_divides_counts(path: Path) -> None:
-    edit(path.with_name("scale.cu.j2"), "{\n", "{\n{% set half = items // 2 %}\n")
-    before = identity(path).text
-    edit(path.with_name("scale.cu.j2"), "items // 2", "items // 4")
-    assert identity(path).text != before
 
 
 @pytest.mark.parametrize(
@@ -136,15 +112,6 @@ def test_headers_count_where_they_are_included(path: Path, name: str) -> None:
     assert implementation(path) != done
 
 
-def test_the_name_of_a_source_does_not_count(path: Path) -> None:
-    path.with_name("scale.cu.j2").rename(path.with_name("scale.cu"))
-    edit(path, "scale.cu.j2", "scale.cu")
-    before, done = identity(path).text, implementation(path)
-    path.with_name("scale.cu").rename(path.with_name("times_two.cu"))
-    edit(path, "scale.cu", "times_two.cu")
-    assert (identity(path).text, implementation(path)) == (before, done)
-
-
 PYTHON = "import helper\n\ndef expected(x):\n    return helper.factor * x\n"
 
 
@@ -168,11 +135,6 @@ def test_a_python_reference_counts_with_what_it_imports(path: Path, file: str, t
     before = identity(path).computation
     path.with_name(file).write_text(text)
     assert (identity(path).computation == before) is same
-
-
-def test_built_in_kernels_compute_different_things() -> None:
-    kernels = builtin_kernels()
-    assert len({KernelIdentity(load_kernel(name)).computation for name in kernels}) == len(kernels)
 
 
 CHANGED: dict[str, object] = {
@@ -199,3 +161,36 @@ def test_every_field_of_a_variant_counts_or_is_left_out_on_purpose(path: Path) -
         other = replace(kernel, variants={name: replace(variant, **{field: value})})
         texts.add(KernelIdentity(other).text)
     assert len(texts) == 1 + len(CHANGED)
+
+
+def test_another_template_computes_the_same_in_another_way(path: Path) -> None:
+    before, done = identity(path), implementation(path)
+    digests = before.computation, before.text
+    edit(path.with_name("scale.cu.j2"), "2.0f * x[i]", "x[i] + x[i]")
+    assert identity(path).computation == digests[0]
+    assert identity(path).text != digests[1]
+    assert implementation(path) != done
+
+
+def test_what_jinja_divides_counts(path: Path) -> None:
+    edit(path.with_name("scale.cu.j2"), "{\n", "{\n{% set half = items // 2 %}\n")
+    before = identity(path).text
+    edit(path.with_name("scale.cu.j2"), "items // 2", "items // 4")
+    assert identity(path).text != before
+
+
+def test_the_name_of_a_source_does_not_count(path: Path) -> None:
+    path.with_name("scale.cu.j2").rename(path.with_name("scale.cu"))
+    edit(path, "scale.cu.j2", "scale.cu")
+    before, done = identity(path).text, implementation(path)
+    path.with_name("scale.cu").rename(path.with_name("times_two.cu"))
+    edit(path, "scale.cu", "times_two.cu")
+    assert (identity(path).text, implementation(path)) == (before, done)
+
+
+def test_a_copy_elsewhere_is_the_same_kernel(path: Path, tmp_path: Path) -> None:
+    shutil.copytree(path.parent, tmp_path / "zz" / "deeper")
+    copy = tmp_path / "zz" / "deeper" / path.name
+    assert identity(copy).computation == identity(path).computation
+    assert identity(copy).text == identity(path).text
+    assert implementation(copy) == implementation(path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,7 @@ from tuner.core.errors import TunerError
 from tuner.expressions.array import ArrayExpression
 from tuner.expressions.array_evaluation import BeyondIntegersError
 from tuner.kernel.python_reference import Asked, expected_on_host
-from tuner.kernel.reference import OVERFLOW, SettledReference
-from tuner.runtime.launch_limits import rounded
+from tuner.kernel.reference import SettledReference
 from tuner.runtime.launches import Buffer
 
 BIG = 2**60
@@ -42,10 +39,7 @@ def whole(dtype: str, text: str, **names: object) -> list[int]:
     ("dtype", "text", "expected"),
     [
         ("int64", "a + 1", [int(a) + 1 for a in WHOLE["a"]]),
-        ("int64", f"s * {2**53 + 1}", [int(s) * (2**53 + 1) for s in WHOLE["s"]]),
         ("int64", "a - b", [1, 1, 16, 0]),
-        ("int64", "maximum(a, b)", [BIG + 1, -BIG - 3, 7, 2**62]),
-        ("int64", "minimum(abs(b), a + 0 * s)", [BIG, -BIG - 3, 7, 2**62]),
         ("int64", "where(a > b, a, 5)", [BIG + 1, -BIG - 3, 7, 5]),
         ("int64", "sum(a) + max(a) * 0 + arange(n)", [2**62 + 5 + i for i in range(4)]),
         ("int64", "cumsum(a)", [BIG + 1, -2, 5, 2**62 + 5]),
@@ -56,10 +50,7 @@ def whole(dtype: str, text: str, **names: object) -> list[int]:
         ("uint32", "s - 1", [2**32 - 129, 126, 99, 2]),
         ("int8", "2 * s", [0, -2, -56, 6]),
         ("uint8", "s * s", [0, 1, 16, 9]),
-        ("int32", "(s > 0) * s", [0, 127, 100, 3]),
         ("int32", "pad(s[1:], ((1, 0)), constant_values=-1)", [-1, 127, 100, 3]),
-        ("int32", "s / 1", [-128, 127, 100, 3]),
-        ("int32", "2 * f", [1, 3, -4, 8]),
     ],
 )  # fmt: skip
 def test_integers_are_expected_exactly_and_wrap_as_the_output_does(
@@ -97,23 +88,6 @@ def test_what_overflows_on_the_way_is_no_further_content(dtype: str, most: float
         )
 
 
-def test_an_infinity_that_an_input_has_does_not_overflow() -> None:
-    """As in a mask; what is finite beside it must still have room."""
-    tensors = [Buffer(name, (3,), "float32", "input") for name in "xm"] + [
-        Buffer("y", (3,), "float32", "output")
-    ]
-    reference = SettledReference("float32", numpy={"y": "(x + m) * 4"})
-    mask = np.array([0.0, -np.inf, 0.0])
-    expected = expected_on_host(
-        reference, tensors, {"x": np.ones(3), "m": mask}, {}, asked=Asked(further=True)
-    )["y"]
-    assert expected.value.tolist() == [4.0, -np.inf, 4.0]
-    with pytest.raises(TunerError, match=r"has numbers above \S+ on the way"):
-        expected_on_host(
-            reference, tensors, {"x": np.full(3, 1e38), "m": mask}, {}, asked=Asked(further=True)
-        )
-
-
 def test_a_mask_of_infinities_hides_no_error() -> None:
     """A softmax of what is left says what is right, although infinity plus anything is infinity."""
     tensors = [Buffer(name, (3, 3), "float32", "input") for name in "xm"] + [
@@ -125,20 +99,6 @@ def test_a_mask_of_infinities_hides_no_error() -> None:
     expected = expected_on_host(reference, tensors, {"x": np.ones((3, 3)), "m": mask}, {})["y"]
     assert np.allclose(expected.value, np.tri(3) / [[1], [2], [3]])
     assert np.isfinite(expected.magnitude).all() and (expected.magnitude[mask < 0] == 0).all()
-
-
-@pytest.mark.parametrize(
-    ("dtype", "first"),
-    [("float16", 65520.0), ("float32", 2.0**128 - 2.0**103), ("bfloat16", 2.0**128 - 2.0**119)],
-)
-def test_what_overflows_is_what_rounds_to_infinity(dtype: str, first: float) -> None:
-    """Halfway from the largest number to the next power of two."""
-    below = first * (1 - 2.0**-20)
-    assert (OVERFLOW[dtype], rounded(first, dtype), rounded(below, dtype)) == (
-        first,
-        math.inf,
-        pytest.approx(first, rel=1e-2),
-    )
 
 
 @pytest.mark.parametrize(
@@ -157,6 +117,23 @@ def test_integers_that_a_float_would_round_are_refused(text: str, said: str) -> 
     with pytest.raises(TunerError, match=said) as caught:
         whole("int64", text)
     assert "\n" not in str(caught.value)
+
+
+def test_an_infinity_that_an_input_has_does_not_overflow() -> None:
+    """As in a mask; what is finite beside it must still have room."""
+    tensors = [Buffer(name, (3,), "float32", "input") for name in "xm"] + [
+        Buffer("y", (3,), "float32", "output")
+    ]
+    reference = SettledReference("float32", numpy={"y": "(x + m) * 4"})
+    mask = np.array([0.0, -np.inf, 0.0])
+    expected = expected_on_host(
+        reference, tensors, {"x": np.ones(3), "m": mask}, {}, asked=Asked(further=True)
+    )["y"]
+    assert expected.value.tolist() == [4.0, -np.inf, 4.0]
+    with pytest.raises(TunerError, match=r"has numbers above \S+ on the way"):
+        expected_on_host(
+            reference, tensors, {"x": np.full(3, 1e38), "m": mask}, {}, asked=Asked(further=True)
+        )
 
 
 def test_floats_of_large_integers_have_room() -> None:

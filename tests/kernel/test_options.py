@@ -9,7 +9,6 @@ import pytest
 from tests.faults.kernels import configuration, write_kernel
 from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_worker import Compiler
-from tuner.children.cubin import machine_code
 from tuner.core.errors import KernelError
 from tuner.core.model import Status
 from tuner.kernel.load import read_kernel
@@ -44,16 +43,6 @@ def test_options_of_a_variant_come_behind_those_of_all_and_have_its_values(tmp_p
     assert given[1] == ("-w", "-DHALF=0", "-DIS_float32", "-DFACTOR=1")
     assert given[2] == ("-w", "-DHALF=1", "-DIS_float32", "-DFACTOR=2", "-use_fast_math")
     assert options_of(kernel, kernel.problem(), GPU, None) == ("-w", "-DIS_float32")
-
-
-def test_a_configuration_is_compiled_with_its_options(tmp_path: Path) -> None:
-    file = write(tmp_path, """["-DFACTOR={{ 'QUARTER' if items == 4 else items }}"]""", '["-DQUARTER=3"]')
-    one, three, four = (compiled(file, items) for items in (1, 3, 4))
-    assert [found.status for found in (one, three, four)] == [Status.OK] * 3
-    assert one.sources == three.sources
-    code = [machine_code(found.cubins[0], found.entries[0]) for found in (one, three, four)]
-    assert code[0] != code[1] == code[2]
-    assert len({found.implementation for found in (one, three, four)}) == 3
 
 
 @pytest.mark.parametrize(

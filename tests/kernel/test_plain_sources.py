@@ -73,14 +73,7 @@ def test_what_a_template_gets_is_no_macro(tmp_path: Path) -> None:
     assert compiled(kernel)
 
 
-def test_what_an_argument_passes_is_no_macro(tmp_path: Path) -> None:
-    source = TEMPLATE.replace("template <int BM, bool FAST> ", "").replace("FAST", "fast")
-    source = source.replace("int n)", "int n, int BM)")
-    kernel = kernel_of(tmp_path, source, "twice", FILE.replace('"y", "count"', '"y", "count", "BM"'))
-    assert compiled(kernel)
-
-
-@pytest.mark.parametrize("value", ["fast", "fast * 1"])
+@pytest.mark.parametrize("value", ["fast * 1"])
 def test_what_an_argument_passes_as_another_dtype_is_no_macro(tmp_path: Path, value: str) -> None:
     source = TEMPLATE.replace("template <int BM, bool FAST> ", "").replace("FAST", "fast")
     source = source.replace("int n)", "int n, bool fast)")
@@ -113,7 +106,7 @@ def test_sizes_that_nothing_defines_are_macros(tmp_path: Path) -> None:
     assert compiled(kernel) and not baked_names(kernel, kernel.variants["main"].launches)
 
 
-@pytest.mark.parametrize("place", ["source", "guarded", "guarded expression", "header", "constant"])
+@pytest.mark.parametrize("place", ["guarded", "guarded expression", "header", "constant"])
 def test_a_size_takes_the_place_of_the_sources_own_number(place: str, tmp_path: Path) -> None:
     own = "#define count (1 << 20)  // elements\n"
     own = "static constexpr int count = 1 << 20;  // elements\n" if place == "constant" else own
@@ -137,19 +130,11 @@ def test_a_number_of_the_sources_that_no_kernel_uses_stays(tmp_path: Path) -> No
     assert not baked_names(kernel, kernel.variants["main"].launches)
 
 
-def test_an_argument_may_be_an_expression(tmp_path: Path) -> None:
-    kernel = kernel_of(tmp_path, TEMPLATE, ENTRY, FILE.replace('"y", "count"', '"y", "count // 2 * 2"'))
-    plan = make_plan(kernel, kernel.problem(), ARCHITECTURES[90], configuration())
-    assert plan.launches[0].arguments[-1][-1] == 1000
-
-
 OTHERS = [
     "__global__ void unlaunched(float* x) { __shared__ float at[1 << 20]; at[threadIdx.x] = x[0]; x[1] = at[2]; }",
     "__global__ void of_another_variant(float* x) { x[threadIdx.x] = NOWHERE; }",
-    "struct Timer { std::chrono::steady_clock clock; std::string name; };\nstd::vector<float> kept;",
     "static float mean(const std::vector<float>& of) { float sum = 0; for (float one : of) sum += one; return sum; }",
     "class Runner { public: void run(); };\nvoid Runner::run() { cudaMalloc(&data, 4); }\ntemplate class Pool<Runner>;",
-    'extern "C" int launch(float* x) { return cudaMemcpy(x, x, 4, cudaMemcpyDeviceToHost) == cudaSuccess; }',
     "void twice(const char* file) { twice<64, true><<<1, 64>>>(nullptr, nullptr, 0); }\nint main() { twice(nullptr); }",
 ]
 
@@ -212,16 +197,6 @@ def test_what_does_not_compile_has_a_remedy(
     assert said in said_by(capsys, "check", str(tmp_path / "twice.toml"), *words).out
 
 
-@pytest.mark.parametrize(("other", "said"), [("", False), (OTHERS[-1], True)])
-def test_check_says_where_code_of_the_host_is_left_out(
-    other: str, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kernel_of(tmp_path, TEMPLATE + other, ENTRY)
-    words = ("--no-cpu", "--configurations", "1", "--cc", "90")
-    result = said_by(capsys, "check", str(tmp_path / "twice.toml"), *words)
-    assert ("__CUDACC_RTC__" in result.err + result.out) is said
-
-
 def test_own_headers_may_have_host_code(tmp_path: Path) -> None:
     (tmp_path / "inner.h").write_text(
         "#pragma once\ninline float one() { return 1; }\nint lines() { return getc(stdin); }\n"
@@ -240,16 +215,22 @@ def test_own_headers_may_have_host_code(tmp_path: Path) -> None:
     assert Compiler(None).answer(request).error.startswith('twice.cu:6: error: identifier "nowhere"')
 
 
-def test_a_macro_in_another_kernel_is_left_out_with_it(tmp_path: Path) -> None:
-    other = "__global__ void other(float* y, int SCALE) { y[SCALE] = 0; }\n"
-    assert compiled(kernel_of(tmp_path, f"{TEMPLATE}{other}", ENTRY))
-
-
 def test_a_macro_in_a_header_that_the_kernel_does_not_need_is_said(tmp_path: Path) -> None:
     (tmp_path / "box.h").write_text("struct Box {\n    int SCALE;\n};\n")
     kernel = kernel_of(tmp_path, f'#include "box.h"\n{TEMPLATE}', ENTRY)
     request = RenderRequest(kernel.file, kernel.problem(), ARCHITECTURES[90], configuration())
     assert "box.h:2: error: expected an identifier" in Compiler(None).answer(request).error
+
+
+def test_an_argument_may_be_an_expression(tmp_path: Path) -> None:
+    kernel = kernel_of(tmp_path, TEMPLATE, ENTRY, FILE.replace('"y", "count"', '"y", "count // 2 * 2"'))
+    plan = make_plan(kernel, kernel.problem(), ARCHITECTURES[90], configuration())
+    assert plan.launches[0].arguments[-1][-1] == 1000
+
+
+def test_a_macro_in_another_kernel_is_left_out_with_it(tmp_path: Path) -> None:
+    other = "__global__ void other(float* y, int SCALE) { y[SCALE] = 0; }\n"
+    assert compiled(kernel_of(tmp_path, f"{TEMPLATE}{other}", ENTRY))
 
 
 def test_what_is_of_the_host_alone_does_not_hinder(tmp_path: Path) -> None:

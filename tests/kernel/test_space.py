@@ -87,37 +87,6 @@ def test_what_pruning_rules_exclude_is_valid_and_not_searched(tmp_path):
         SearchSpace.from_kernel(kernel, small, GPU, fixed={"block_size": [256]})
 
 
-def test_random_constraints_against_one_by_one_evaluation():
-    rng = np.random.default_rng(0)
-    for _ in range(30):
-        parameters = {f"p{i}": sorted({int(v) for v in rng.integers(1, 9, 4)}) for i in range(5)}
-        constraints = []
-        for _ in range(4):
-            x, y, z = rng.choice(5, 3, replace=False)
-            constraints.append(f"p{x} * p{y} {rng.choice(['<', '>=', '!='])} p{z} + {rng.integers(1, 12)}")
-        spec = variant("v", parameters, constraints)
-        expected = by_hand(spec)
-        if expected:
-            assert list(build(spec).configurations()) == expected
-        else:
-            with pytest.raises(SpaceError):
-                build(spec)
-
-
-def test_steps_do_not_change_the_set(monkeypatch):
-    expected = list(build(MIXED).configurations())
-    monkeypatch.setattr(enumeration, "CHUNK", 7)
-    assert list(build(MIXED).configurations()) == expected
-
-
-def test_values_are_plain_python_in_the_order_of_the_file():
-    configurations = list(build(MIXED).configurations())
-    assert configurations
-    for configuration in configurations:
-        assert list(configuration.values) == ["a", "flag", "text", "scale", "b"]
-        assert [type(v) for v in configuration.values.values()] == [int, bool, str, float, int]
-
-
 def test_contains_and_encode():
     space = build(MIXED)
     inside = set(space.configurations())
@@ -167,32 +136,6 @@ def test_nearest_prefers_hamming_then_steps():
     assert space.configuration(space.nearest(wanted, excluded)).values == {"a": 4, "b": 3}
     excluded[:] = True
     assert space.nearest(wanted, excluded) is None
-
-
-def test_default_or_the_valid_configuration_nearest_to_it():
-    parameters = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
-    assert build(variant("v", parameters, defaults={"a": 3, "b": 2})).default.values == {"a": 3, "b": 2}
-    space = build(variant("v", parameters, ["a * b != 6"], defaults={"a": 3, "b": 2}))
-    assert space.default.values == {"a": 2, "b": 2}
-    assert build(variant("v", parameters, defaults={"a": 3}), fixed={"a": [1, 4]}).default.values["a"] == 4
-
-
-def test_several_variants():
-    small, large = variant("small", {"a": [1, 2]}), variant("large", {"a": [1, 2, 3], "b": [1, 2]})
-    space = build(small, large)
-    assert (len(space), space.size_before) == (8, 8)
-    assert [c.variant for c in space.configurations()] == ["small"] * 2 + ["large"] * 6
-    assert space.default == Configuration.of("small", {"a": 1})
-    narrowed = build(small, large, variants=("large",))
-    assert (len(narrowed), narrowed.default.variant) == (6, "large")
-
-
-def test_a_variant_without_parameters():
-    space = build(variant("plain", {}))
-    assert len(space) == 1
-    assert space.default == Configuration.of("plain", {})
-    assert space.contains(space.default)
-    assert list(_distances(space, space.default)) == [0]
 
 
 def test_fixing_parameters():
@@ -260,18 +203,6 @@ def test_what_divides_by_zero_is_not_valid(monkeypatch):
     assert space.default.values["a"] != 64
 
 
-def test_variants_that_cannot_run_are_left_out():
-    ok, modern = variant("ok", {"a": [1]}), variant("modern", {"a": [1]}, requires="cc >= 100")
-    space = build(ok, modern)
-    assert [v.name for v in space.variants] == ["ok"]
-    assert space.left_out == {"modern": "requires cc >= 100"}
-    assert len(build(ok, modern, gpu=ARCHITECTURES[100])) == 2
-
-
-def test_constraints_on_what_the_compiler_says_wait():
-    assert len(build(variant("v", {"a": [1, 2]}, ["registers * a <= 64"]))) == 2
-
-
 def test_restricted_to_a_recording():
     space = build(MIXED, variant("other", {"a": [1, 2]}))
     chosen = list(space.configurations())[3:20:4]
@@ -285,14 +216,14 @@ def test_restricted_to_a_recording():
         space.restricted([outside])
 
 
-def test_a_million_points_are_not_looked_at_one_by_one():
-    spec = variant("v", {f"p{i}": [1, 2, 3, 4, 5, 6, 7, 8] for i in range(7)}, ["p0 * p1 <= 32"])
+def test_very_many_points_are_not_looked_at_one_by_one():
+    spec = variant("v", {f"p{i}": [1, 2, 3, 4, 5, 6, 7, 8] for i in range(6)}, ["p0 * p1 <= 56"])
     spaces = []
-    assert calls_of(lambda: spaces.append(build(spec))) < 200_000
+    assert calls_of(lambda: spaces.append(build(spec))) < 60_000
     (space,) = spaces
-    assert len(space) > 1_000_000
+    assert len(space) > 250_000
     assert not space.sampled
-    assert len(np.unique(space.variants[0].matrix @ 8 ** np.arange(7))) == len(space)
+    assert len(np.unique(space.variants[0].matrix @ 8 ** np.arange(6))) == len(space)
 
 
 def test_a_huge_space_is_sampled(monkeypatch):
@@ -320,3 +251,31 @@ def test_a_huge_space_is_sampled(monkeypatch):
     assert space.default.values == spec.defaults
     assert list(build(spec).configurations()) == list(space.configurations())
     assert list(build(spec, seed=1).configurations()) != list(space.configurations())
+
+
+def test_default_or_the_valid_configuration_nearest_to_it():
+    parameters = {"a": [1, 2, 3, 4], "b": [1, 2, 3, 4]}
+    assert build(variant("v", parameters, defaults={"a": 3, "b": 2})).default.values == {"a": 3, "b": 2}
+    space = build(variant("v", parameters, ["a * b != 6"], defaults={"a": 3, "b": 2}))
+    assert space.default.values == {"a": 2, "b": 2}
+    assert build(variant("v", parameters, defaults={"a": 3}), fixed={"a": [1, 4]}).default.values["a"] == 4
+
+
+def test_a_variant_without_parameters():
+    space = build(variant("plain", {}))
+    assert len(space) == 1
+    assert space.default == Configuration.of("plain", {})
+    assert space.contains(space.default)
+    assert list(_distances(space, space.default)) == [0]
+
+
+def test_variants_that_cannot_run_are_left_out():
+    ok, modern = variant("ok", {"a": [1]}), variant("modern", {"a": [1]}, requires="cc >= 100")
+    space = build(ok, modern)
+    assert [v.name for v in space.variants] == ["ok"]
+    assert space.left_out == {"modern": "requires cc >= 100"}
+    assert len(build(ok, modern, gpu=ARCHITECTURES[100])) == 2
+
+
+def test_constraints_on_what_the_compiler_says_wait():
+    assert len(build(variant("v", {"a": [1, 2]}, ["registers * a <= 64"]))) == 2

@@ -20,17 +20,13 @@ CONSTRAINT = "variants: plain: constraints: a block is not larger than the probl
 VALUELESS: dict[str, tuple[str, str, str, str]] = {
     "exponent": ("block_size <= n", "2 ** 99999999 > block_size", CONSTRAINT, "exponent above 64; use a smaller"),
     "text in a sum": ("block_size <= n", "block_size + input > 3", CONSTRAINT, "text cannot be added, repeated"),
-    "text compared": ("block_size <= n", "input > 3", CONSTRAINT, "text and numbers are mixed; calculate with numbers"),
     "no dtype": ("block_size <= n", "itemsize('foo') > 3", CONSTRAINT, "not a dtype; use one of float64"),
     "power": ("block_size <= n", "block_size ** (0 - 1) > 3", CONSTRAINT, "powers are not allowed; use"),
     "requires": ('"cc >= 75"', '"1 // (n - 1024)"', "variants: plain: requires: ", "by zero; write a // b if"),
     "work": ("2 * n * itemsize", "n / 0 * itemsize", "work: bytes: ", "division by zero; write a // b if"),
-    "less than no work": ("2 * n * itemsize", "-n * itemsize", "work: bytes: ", "= -4096; it must be 0 or more"),
-    "work as text": ('"2 * n * itemsize(input)"', '"input"', "work: bytes: ", "float32; it must be a number"),
     "shape": ('x = { shape = ["n"]', 'x = { shape = ["n - 1024"]', "tensors: x: shape: ", "n - 1024 = 0; it must"),
     "grid": ('"ceil_div(n, block_size)"', '"n - 1024"', "variants: plain: launches[0]: grid: ", "= 0; it must be"),
     "tolerance": ('"alpha * x"', '"alpha * x"\ntolerance = "n - 1024"', "reference: tolerance: ", "above 0"),
-    "reduction": ('"alpha * x"', '"alpha * x"\nreduction = "input"', "reference: reduction: ", "be a number"),
 }  # fmt: skip
 
 

@@ -42,7 +42,3 @@ def test_variants_share_the_features_of_a_name():
         assert (np.diag(d) == 0).all()
         # A distance that can be drawn: its kernel has no negative eigenvalue.
         assert np.linalg.eigvalsh(np.exp(-((d / 0.5) ** 2))).min() > -1e-9
-
-
-def test_a_parameter_without_a_choice_is_no_feature():
-    assert len(features_of([7])) == 0

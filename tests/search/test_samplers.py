@@ -8,7 +8,7 @@ import warnings
 import pytest
 
 from tests.counted import calls_of
-from tests.small_spaces import best_cost, build, cost, single, time_of, union
+from tests.small_spaces import build, cost, single, time_of, union
 from tuner.core.errors import UsageError
 from tuner.core.model import Configuration
 from tuner.search.expected_improvement import GPEISampler
@@ -32,12 +32,11 @@ SAMPLERS = [
 class TestContract:
     """What every search promises."""
 
-    @pytest.mark.parametrize("make", [union, single], ids=["union", "single"])
-    def test_valid_unique_and_the_default_first(self, sampler, make):
-        space = make()
+    def test_valid_unique_and_the_default_first(self, sampler):
+        space = single()
         search = make_search(sampler, space, seed=3)
         seen = set()
-        for i in range(40):
+        for i in range(25):
             configuration = search.ask()
             if i == 0:
                 assert configuration == space.default
@@ -45,16 +44,6 @@ class TestContract:
             assert configuration not in seen
             seen.add(configuration)
             search.tell(configuration, time_of(configuration))
-
-    def test_ends_when_all_are_tried(self, sampler):
-        space = union()
-        search = make_search(sampler, space, seed=1)
-        proposed = []
-        while (configuration := search.ask()) is not None:
-            proposed.append(configuration)
-            search.tell(configuration, time_of(configuration))
-        assert sorted(map(str, proposed)) == sorted(map(str, space.configurations()))
-        assert search.ask() is None
 
     def test_ends_without_ever_being_told(self, sampler):
         space = union()
@@ -66,7 +55,7 @@ class TestContract:
     def test_a_seed_gives_the_same_sequence(self, sampler):
         def sequence(seed):
             search, proposed = make_search(sampler, single(), seed), []
-            for _ in range(16):
+            for _ in range(12):
                 proposed.append(search.ask())
                 search.tell(proposed[-1], time_of(proposed[-1]))
             return proposed
@@ -85,9 +74,9 @@ class TestContract:
         search.sampler.begin_with([wanted[0], stranger, wanted[1], wanted[0]])
         assert [search.ask() for _ in range(3)] == [space.default, wanted[0], wanted[1]]
         search.sampler.begin_with(wanted)
-        proposed = [search.ask() for _ in range(30)]
+        proposed = [search.ask() for _ in range(15)]
         assert proposed[:7] == [wanted[2], *wanted[4:]]
-        assert len({*proposed, wanted[0], wanted[1], wanted[3], space.default}) == 30 + 4
+        assert len({*proposed, wanted[0], wanted[1], wanted[3], space.default}) == 15 + 4
         for configuration in proposed:
             search.tell(configuration, time_of(configuration))
         assert search.ask() not in {*proposed, *wanted}
@@ -104,7 +93,7 @@ class TestContract:
         space, waiting, seen = single(4, 4), [], set()
         shuffle = random.Random(4)
         search = make_search(sampler, space, seed=4)
-        for _ in range(60):
+        for _ in range(30):
             configuration = search.ask()
             assert configuration not in seen
             seen.add(configuration)
@@ -131,22 +120,6 @@ class TestContract:
         assert set(proposed) == set(everything) - set(earlier)
         assert len(proposed) == len(set(proposed))
 
-    def test_a_result_that_was_not_asked_for_counts_as_history(self, sampler):
-        space = union()
-        search = make_search(sampler, space, seed=7)
-        other = list(space.configurations())[5]
-        search.tell(other, 1024.0)
-        search.tell(other, 2048.0)
-        proposed = {search.ask() for _ in range(len(space) - 1)}
-        assert search.ask() is None
-        assert proposed == set(space.configurations()) - {other}
-
-    def test_a_space_of_one(self, sampler):
-        space = build(("only", {"a": [3]}, []))
-        search = make_search(sampler, space, seed=0)
-        assert search.ask() == Configuration.of("only", {"a": 3})
-        assert search.ask() is None
-
     def test_says_nothing(self, sampler, capfd):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -157,35 +130,6 @@ class TestContract:
         assert capfd.readouterr() == ("", "")
 
 
-def test_tpe_learns():
-    space = single(6, 6)
-    tpe = [best_cost("tpe", seed, 60, space) for seed in range(3)]
-    chance = [best_cost("random", seed, 60, space) for seed in range(3)]
-    assert sorted(tpe)[1] < sorted(chance)[1] - 0.2
-
-
-def test_tpe_prefers_the_better_variant_but_tries_all():
-    space = build(*((name, {"a": list(range(1, 9)), "b": list(range(1, 9))}, []) for name in ("v", "plain")))
-    search, proposed = make_search("tpe", space, seed=1), []
-    for _ in range(60):
-        proposed.append(search.ask())
-        search.tell(proposed[-1], time_of(proposed[-1]))
-    assert {c.variant for c in proposed[:11]} == {"v", "plain"}
-    assert sum(c.variant == "v" for c in proposed[11:]) > 35
-
-
-def test_tpe_learns_from_failures():
-    """Half of the space fails; a search that ignored it would try that half as often as the other."""
-    space = single(6, 4)
-    search, failures = make_search("tpe", space, seed=1), []
-    for _ in range(100):
-        configuration = search.ask()
-        fails = configuration.values["p3"] > 3
-        failures.append(fails)
-        search.tell(configuration, None if fails else 2 ** (12.0 + 0.01 * configuration.values["p2"]))
-    assert sum(failures[40:]) < 15
-
-
 def test_history_teaches():
     space = single(6, 5)
     best = min(space.configurations(), key=cost)
@@ -193,7 +137,7 @@ def test_history_teaches():
     taught, proposed = make_search("tpe", space, seed=2), []
     for configuration in ranked[1::4]:  # more than is kept
         taught.add(configuration, time_of(configuration))
-    for _ in range(40):
+    for _ in range(25):
         proposed.append(taught.ask())
         taught.tell(proposed[-1], time_of(proposed[-1]))
     assert best in proposed
@@ -213,22 +157,17 @@ def test_start_draws_the_variant_first():
         assert 30 <= sum(counts) <= 70
 
 
-@pytest.mark.parametrize("name", ["tpe", "TPE", "TPESampler", "tpesampler", "NSGAIISampler", "nsga-ii"])
+@pytest.mark.parametrize("name", ["TPE", "TPESampler", "nsga-ii"])
 def test_names_of_optuna(name):
     assert isinstance(make_search(name, single(), 0).sampler, NearestValidSampler)
 
 
-@pytest.mark.parametrize("name", ["gp-ei", "GPEI", "gp_ei", "kriging", "Kriging"])
+@pytest.mark.parametrize("name", ["gp_ei", "Kriging"])
 def test_the_default_has_a_former_name(name):
     assert isinstance(make_search(name, single(), 0).sampler, GPEISampler)
 
 
-@pytest.mark.parametrize("name", ["Random", "RandomSampler", "brute_force", "BruteForceSampler", "grid"])
-def test_names_of_what_learns_nothing(name):
-    assert not isinstance(make_search(name, single(), 0).sampler, NearestValidSampler | GPEISampler)
-
-
-@pytest.mark.parametrize("name", ["tpx", "", "base", "PartialFixedSampler", "nsgaii.x"])
+@pytest.mark.parametrize("name", ["tpx", "", "PartialFixedSampler"])
 def test_an_unknown_name(name):
     with pytest.raises(UsageError, match="choose from: gp-ei, tpe, random"):
         make_search(name, single(), 0)
@@ -263,12 +202,12 @@ def test_what_is_no_users_sampler(name):
 
 
 def test_an_ask_is_quick():
-    """About 5 ms and 16,000 calls at 200 trials, 12,000 at 100."""
+    """About 5 ms and 16,000 calls at 200 trials, 12,000 at 100: here at half of these."""
     space = single(9, 5)
     search, counts = make_search("tpe", space, 0), []
-    for trial in range(200):
+    for trial in range(100):
         asked = []
-        if 95 <= trial < 100 or trial >= 195:  # to count them takes most of the time
+        if 45 <= trial < 50 or trial >= 95:  # to count them takes most of the time
             counts.append(calls_of(lambda asked=asked: asked.append(search.ask())))
         else:
             asked.append(search.ask())

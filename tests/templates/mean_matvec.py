@@ -16,9 +16,7 @@ def problem(
     dtype: str = "float32", layout: str = "nml", product: str = "float32", sizes: tuple[int, ...] = ()
 ) -> Problem:
     return KERNEL.problem(
-        dict(zip(KERNEL.sizes, sizes, strict=False)),
-        {"": dtype},
-        {"layout": layout, "product": product},
+        dict(zip(KERNEL.sizes, sizes, strict=False)), {"": dtype}, {"layout": layout, "product": product}
     )
 
 

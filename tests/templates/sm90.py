@@ -9,13 +9,12 @@ import os
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tests.compiled_once import KEPT
-from tests.on_host import of_slices
+from tests.on_host import numbers_of, of_slices
 from tuner.core.model import Configuration, Gpu, Problem, Value, digest
 from tuner.inspect.emulator.building import UNSEEN, compile_cpp
 from tuner.inspect.emulator.building import machine as emulator_folder
@@ -26,7 +25,7 @@ from tuner.kernel.reference import numpy_of
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.runtime.launches import Buffer, Launch, TensorMap
+from tuner.runtime.launches import Launch, TensorMap
 from tuner.runtime.structs import leaves
 
 GEMM = load_kernel("gemm")
@@ -42,7 +41,7 @@ def machine() -> Path:
     It is not in the emulator's folder, which another worker that begins at the same time replaces by its own.
     """
     files = [HERE / name for name in ("sm90.hpp", "sm90_state.hpp", "sm90.cpp")]
-    fast = "-O2"  # it makes all products
+    fast = "-O1"  # it makes all products, and compiles for seconds
     kept = KEPT / f"sm90-{digest([fast, emulator_folder().name, *(file.read_text() for file in files)])}.o"
     if not kept.is_file():
         new = kept.with_name(f"{kept.name}-{os.getpid()}")
@@ -107,16 +106,6 @@ def tensor_maps(launch: Launch) -> list[tuple[str, TensorMap]]:
     return [
         (name, TensorMap(**json.loads(str(text)))) for kind, name, text in launch.arguments if kind == "map"
     ]
-
-
-def numbers_of(buffer: Buffer, of: Problem, rng: np.random.Generator) -> npt.NDArray[Any]:
-    """Return what a tensor means: small integers, of which bfloat16 has every sum, or what its function gives."""
-    meant = buffer.shape[::-1] if buffer.transposed else buffer.shape
-    if buffer.function:
-        cuts = np.sort(rng.integers(0, of.sizes["m"] + 1, buffer.count - 1))
-        return np.concatenate([cuts, [of.sizes["m"]]]).astype(np.int32)
-    low, high = (-1, 2) if buffer.name in "ab" else (1, 3) if buffer.between else (-2, 3)
-    return rng.integers(low, high, meant).astype(np.float32)
 
 
 class Emulated:

@@ -15,11 +15,9 @@ from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 
 EARLY: list[tuple[str, dict[str, str]]] = [
-    ("softmax", {}), ("softmax", {"mask": "causal"}), ("norm", {}), ("norm", {"op": "layer_norm"}),
-    ("cross_entropy", {"gradient": "logits"}), ("gated", {}), ("rope", {"place": "in"}), ("transpose", {}),
-    ("quantize", {}), ("quantize", {"by": "block"}), ("quantize", {"by": "block", "norm": "rms_norm"}),
-    ("permute", {"axes": "bac"}), ("permute", {"axes": "acb"}), ("reduce_axis", {"over": "rows"}),
-    ("reduce_axis", {"over": "columns"}),
+    ("softmax", {"mask": "causal"}), ("norm", {"op": "layer_norm"}), ("cross_entropy", {"gradient": "logits"}),
+    ("gated", {}), ("rope", {"place": "in"}), ("transpose", {}), ("quantize", {"by": "block", "norm": "rms_norm"}),
+    ("permute", {"axes": "acb"}), ("reduce_axis", {"over": "rows"}), ("reduce_axis", {"over": "columns"}),
 ]  # fmt: skip
 TOUCHES = re.compile(
     r"\b(?:ld|st|atom|red)\.(?:\w+\.)*global|\bcp\.async|\bmbarrier|barrier\.cluster|\bprefetch"

@@ -9,31 +9,20 @@ from typing import Any
 import jinja2
 import pytest
 
-from tests.templates.machine_code import (
-    LDG,
-    LDGSTS,
-    STG,
-    THREADS_PER_SM,
-    UBLKCP,
-    code_of,
-    count_of,
-    gpu,
-    moves,
-)
+from tests.templates.machine_code import LDG, LDGSTS, STG, UBLKCP, code_of, count_of, gpu, moves
 from tests.templates.sources import GENERATIONS, draw
 from tuner.children.nvrtc import Cubin, compile_source
 from tuner.core import paths
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan, reference_launch
-from tuner.kernel.render import render, render_launch
+from tuner.kernel.plan import make_plan
+from tuner.kernel.render import render
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dtypes import ITEMSIZE
 
 KERNELS = ("vector_add", "saxpy", "transform")
 DTYPES = ("float32", "float16", "bfloat16")
 OPERATIONS = ("x + 0.5 * (20 - x)", "x * y + z", "where(x > z, exp(x), tanh(y))")
-"""Configurations of each kernel, variant, dtype and architecture, beside the default one."""
 
 
 def problem_of(kernel: KernelSpec, dtype: str, op: str | None = None, n: int = 1 << 20) -> Problem:
@@ -120,7 +109,7 @@ def test_unrolled_loads_come_before_the_first_store(variant: str) -> None:
     assert order.startswith("LLL" * 4 + "S" * 4), order
 
 
-@pytest.mark.parametrize(("name", "cc", "dtype"), (("saxpy", 75, "bfloat16"), ("vector_add", 90, "float32")))
+@pytest.mark.parametrize(("name", "cc", "dtype"), [("vector_add", 90, "float32")])
 def test_every_hint_reaches_the_machine_code(name: str, dtype: str, cc: int) -> None:
     kernel, device = load_kernel(name), gpu(cc)
     variant, problem = kernel.variants["vectorized"], problem_of(kernel, dtype)
@@ -132,37 +121,7 @@ def test_every_hint_reaches_the_machine_code(name: str, dtype: str, cc: int) -> 
         if all(c.evaluate({**names, **parameters}) for _, c in variant.constraints_before):
             configuration = Configuration.of("vectorized", parameters)
             codes[load, store] = code_of(compiled(kernel, problem, device, configuration).cubin)
-    assert len(set(codes.values())) == len(codes) == (7 if cc >= 80 else 5)
-
-
-@pytest.mark.parametrize(("name", "dtype"), list(zip(KERNELS, DTYPES, strict=True)))
-def test_reference_compiles(name: str, dtype: str) -> None:
-    kernel, device = load_kernel(name), gpu(75 if dtype == "bfloat16" else 90)
-    assert kernel.reference.cuda is not None
-    for op in OPERATIONS if name == "transform" else OPERATIONS[:1]:
-        problem = problem_of(kernel, dtype, op)
-        source, entry = render_launch(kernel, kernel.reference.cuda, problem, device, Configuration("", ()))
-        assert compile_source(source, entry, device.arch).resources.spill_bytes == 0
-        launch = reference_launch(kernel, problem, device)
-        assert launch is not None
-        assert launch.threads == 256
-
-
-@pytest.mark.parametrize("name", KERNELS)
-def test_space_holds_the_plain_kernel(name: str) -> None:
-    """16 bytes a load, one vector a thread, 256 threads, no hints: the usual baseline."""
-    kernel = load_kernel(name)
-    defaults = kernel.variants["vectorized"].defaults
-    arrangement = {"arrangement": "striped"} if "arrangement" in defaults else {}
-    assert defaults == {
-        "block_size": 256,
-        "vector_width": 8 if name == "transform" else 4,
-        "items_per_thread": 1,
-        "min_blocks": 0,
-        "load_hint": "none",
-        "store_hint": "none",
-        **arrangement,
-    }
+    assert len(set(codes.values())) == len(codes) == 7
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -179,21 +138,16 @@ def test_little_comes_before_the_first_load(name: str) -> None:
     assert stores[0] < 30
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_packed_arithmetic_where_there_is_some(name: str) -> None:
+@pytest.mark.parametrize(("name", "dtype"), [("vector_add", "bfloat16"), ("saxpy", "float16")])
+def test_packed_arithmetic_where_there_is_some(name: str, dtype: str) -> None:
     """Two additions by one instruction, and no conversion on the way of whole vectors."""
-    if name == "transform":
-        pytest.skip("an expression is computed in float")
-    kernel, device = load_kernel(name), gpu()
+    kernel = load_kernel(name)
     parameters = {**kernel.variants["vectorized"].defaults, "vector_width": 8}
-    sizes = {}
-    for dtype in ("float16", "bfloat16"):
-        problem = problem_of(kernel, dtype)
-        cubin = compiled(kernel, problem, device, Configuration.of("vectorized", parameters)).cubin
-        opcodes = [low & 0xFFF for low, _ in struct.iter_unpack("<QQ", code_of(cubin))]
-        first_store = next(i for i, opcode in enumerate(opcodes) if opcode in STG)
-        sizes[dtype] = first_store
-    assert max(sizes.values()) < 30, sizes
+    cubin = compiled(
+        kernel, problem_of(kernel, dtype), gpu(), Configuration.of("vectorized", parameters)
+    ).cubin
+    opcodes = [low & 0xFFF for low, _ in struct.iter_unpack("<QQ", code_of(cubin))]
+    assert next(i for i, opcode in enumerate(opcodes) if opcode in STG) < 30
 
 
 PIECES = {
@@ -238,19 +192,17 @@ PIECES = {
 """Every function of common/async_copy.cuh.j2, from the compute capability on that has it."""
 
 
-@pytest.mark.parametrize("cc", [cc for cc in THREADS_PER_SM if cc >= 80])
+@pytest.mark.parametrize("cc", PIECES)
 def test_every_asynchronous_copy_compiles(cc: int) -> None:
     loader = jinja2.FileSystemLoader(paths.templates())
     header = jinja2.Environment(loader=loader).get_template("common/async_copy.cuh.j2").render()
-    for least, body in PIECES.items():
-        if cc >= least:
-            source = f'{header}\nextern "C" __global__ void k(const float* from, float* to, int n) {{{body}}}'
-            found = compile_source(source, "k", gpu(cc).arch)
-            assert "warning" not in found.log.lower()
-            assert count_of(found.cubin, LDGSTS if least == 80 else UBLKCP) == 4
+    source = f'{header}\nextern "C" __global__ void k(const float* from, float* to, int n) {{{PIECES[cc]}}}'
+    found = compile_source(source, "k", gpu(cc).arch)
+    assert "warning" not in found.log.lower()
+    assert count_of(found.cubin, LDGSTS if cc == 80 else UBLKCP) == 4
 
 
-@pytest.mark.parametrize("n", (1, 3, 255, 257, 4099, 2**28, 2**31 + 5, 2**33))
+@pytest.mark.parametrize("n", (1, 257, 4099, 2**31 + 5, 2**33))
 @pytest.mark.parametrize("name", KERNELS)
 def test_grid_covers_every_element(name: str, n: int) -> None:
     kernel, device, rng = load_kernel(name), gpu(), random.Random(n)

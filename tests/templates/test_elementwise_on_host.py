@@ -32,9 +32,7 @@ DEVICE = dataclasses.replace(gpu(90), sm_count=2)
 NEAR = {"float32": 1e-5, "bfloat16": 0.01}
 MUTATIONS = [
     ("    }\n    __syncthreads();\n}", "    }\n}", "bulk ring"),
-    ("wait_barrier(arrived, 0);", "", "bulk"),
     ("wait_barrier(arrived + stage, parity)", "wait_barrier(arrived + stage, 0)", "bulk ring"),
-    ("wait_bulk_reads<0>();", "", "bulk store"),
     ("wait_copies<STAGES - 1>", "wait_copies<STAGES>", "staged"),
 ]  # fmt: skip
 """Faults of copies that are waited for: text, what stands there instead, and what must fail then."""
@@ -115,10 +113,7 @@ def test_every_element_once(name: str, dtype: str, tmp_path: Path) -> None:
     check(kernel, problem, cases, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("op", "dtype"),
-    (("x * z + abs(y)", "bfloat16"), ("maximum(y, 3) / 2", "float32")),
-)
+@pytest.mark.parametrize(("op", "dtype"), (("x * z + abs(y)", "bfloat16"), ("maximum(y, 3) / 2", "float32")))
 def test_every_expression(op: str, dtype: str, tmp_path: Path) -> None:
     kernel, rng = load_kernel("transform"), random.Random(f"{op} {dtype}")
     problem = kernel.problem({"n": 1000}, {"": dtype}, {"op": op})

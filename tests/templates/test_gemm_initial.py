@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 
+from tests.templates.sources import GENERATIONS
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Gpu, Problem
 from tuner.kernel.initial import MAX_INITIAL, Contains, Settled, settle
@@ -32,13 +33,14 @@ OTHERS = [
 FEW_COLUMNS = [(18, 1, 693), (8192, 1, 8192), (1000, 3, 777)]
 SMALL_K = [(582, 731, 1), (594, 5752, 25), (4096, 4096, 8)]
 SHAPES = [*SQUARES, *FEW_ROWS, *OTHERS, *FEW_COLUMNS, *SMALL_K]
-COMPILED = [(90, "bfloat16", (4104, 4104, 4104)), (75, "float16", (4096, 4096, 4096))]
+COMPILED = [(90, "bfloat16", (4104, 4104, 4104))]
 
 
 def problems(gpu: Gpu) -> Iterator[Problem]:
     dtypes = ("float32", "float16", "bfloat16") if gpu.cc >= 80 else ("float32", "float16")
     for number, shape in enumerate(SHAPES):
-        for dtype in ("float32", dtypes[1 + number % (len(dtypes) - 1)]):
+        half = dtypes[1 + number % (len(dtypes) - 1)]
+        for dtype in (half, "float32") if number % 3 == 0 else (half,):
             yield problem(shape, dtype, ("nn", "nt")[(number // 2 + (dtype == "float32") + gpu.cc // 10) % 2])
     for shape, dtype in itertools.product(FEW_COLUMNS, dtypes):
         yield problem(shape, dtype, "tn")
@@ -61,61 +63,40 @@ def settled(cc: int) -> list[tuple[Problem, list[Settled]]]:
 
 def test_everything_is_the_space() -> None:
     """The short cut of these tests gives what a search would be given."""
-    for shape, dtype, cc in [((4104, 4104, 4104), "bfloat16", 90), ((16, 8192, 8192), "float16", 89)]:
-        p, gpu = problem(shape, dtype), ARCHITECTURES[cc]
-        space = SearchSpace.from_kernel(GEMM, p, gpu)
-        assert settle(GEMM, p, gpu, everything(p, gpu)) == settle(GEMM, p, gpu, space.contains)
+    p, gpu = problem((16, 8192, 8192), "float16"), ARCHITECTURES[90]
+    space = SearchSpace.from_kernel(GEMM, p, gpu)
+    assert settle(GEMM, p, gpu, everything(p, gpu)) == settle(GEMM, p, gpu, space.contains)
 
 
-@pytest.mark.parametrize("cc", ARCHITECTURES)
-def test_what_holds_is_valid(cc: int) -> None:
+@pytest.mark.parametrize("cc", GENERATIONS)
+def test_what_holds_is_valid_and_every_problem_has_some(cc: int) -> None:
     """A rule outside of the space would be wrong silently."""
     assert any(reason.startswith(WASTE) for reason, _ in GEMM.variants["wgmma"].pruning_rules)
+    beginnings = ("holds when", "the same as one before it", "beyond the first", f"does not meet '{WASTE}")
     for p, entries in settled(cc):
         for one in entries:
             if one.configuration is None:
-                allowed = (
-                    "holds when",
-                    f"{one.spec.variant} needs",
-                    "the same as one before it",
-                    "beyond the first",
-                    f"does not meet '{WASTE}",
-                )
+                allowed = (*beginnings, f"{one.spec.variant} needs")
                 assert one.refused.startswith(allowed), f"{p} on {cc}: {one.spec.doc}: {one.refused}"
-
-
-@pytest.mark.parametrize("cc", ARCHITECTURES)
-def test_every_problem_has_some(cc: int) -> None:
-    for p, entries in settled(cc):
         count = sum(one.configuration is not None for one in entries)
         worth = math.prod(p.sizes.values()) >= 1 << 20  # of something smaller the default is as good a start
         assert worth <= count <= MAX_INITIAL, f"{p} on {cc}"
 
 
-def test_every_rule_is_of_use() -> None:
+def test_every_rule_is_of_use_and_has_its_reason() -> None:
     linear, gpu = load_kernel("linear"), ARCHITECTURES[90]
     wide = linear.problem(dtypes={"input": "bfloat16", "output": "float32"}, options={"op": "x"})
     of_linear = settle(linear, wide, gpu, Allowed(linear, wide, gpu, narrow(linear, (), {})).contains)
-    of_gemm = (one for cc in ARCHITECTURES for _, entries in settled(cc) for one in entries)
+    of_gemm = (one for cc in GENERATIONS for _, entries in settled(cc) for one in entries)
     used = {one.spec.doc for one in (*of_gemm, *of_linear) if one.configuration}
-    assert [spec.doc for spec in GEMM.initial if spec.doc not in used] == []
+    assert [spec.doc for spec in GEMM.initial if not spec.doc or spec.doc not in used] == []
 
 
 def test_three_warpgroups_take_what_is_one_wave_of_wide_tiles() -> None:
-    of = problem((12512, 408, 1632), "bfloat16", "nt")
-    tried = [
-        one.configuration for one in settle(GEMM, of, ARCHITECTURES[90], everything(of, ARCHITECTURES[90]))
-    ]
-    values = [dict(one.values) for one in tried if one is not None]
-    assert any(
-        (one.get("consumers"), one.get("block_m"), one.get("block_n"), one.get("swap_ab"))
-        == (3, 192, 208, False)
-        for one in values
-    )
-
-
-def test_every_rule_has_its_reason() -> None:
-    assert [spec.variant for spec in GEMM.initial if not spec.doc] == []
+    of, gpu = problem((12512, 408, 1632), "bfloat16", "nt"), ARCHITECTURES[90]
+    tried = [one.configuration for one in settle(GEMM, of, gpu, everything(of, gpu)) if one.configuration]
+    wide = {"consumers": 3, "block_m": 192, "block_n": 208, "swap_ab": False}
+    assert any(wide.items() <= dict(one.values).items() for one in tried)
 
 
 @pytest.mark.parametrize(("cc", "dtype", "shape"), COMPILED)
@@ -123,7 +104,7 @@ def test_none_of_them_spills(cc: int, dtype: str, shape: tuple[int, int, int]) -
     p, gpu = problem(shape, dtype), ARCHITECTURES[cc]
     tried = [one.configuration for one in settle(GEMM, p, gpu, everything(p, gpu)) if one.configuration]
     assert tried
-    for configuration in tried[:: 5 if cc == 90 else 2]:
+    for configuration in tried[::10]:
         for launch in GEMM.variants[configuration.variant].launches:
             source, entry = render_launch(GEMM, launch, p, gpu, configuration)
             compiled = compile_source(source, entry, gpu.arch, GEMM.compile_options)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from tests.commands import said_by
 from tuner.kernel.load import load_kernel
 
 LAYERS = {
@@ -34,11 +31,3 @@ def test_layers_of_models_have_the_sizes_that_follow_from_their_configuration(
         assert problem.sizes == {"m": m, "n": n, "k": k}
         assert problem.options["layout"] == "nt"
         assert problem.dtypes["input"] == problem.dtypes["output"] == "bfloat16"
-
-
-def test_all_are_shown_and_listed_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    presets = load_kernel("gemm").presets
-    shown = said_by(capsys, "show", "gemm").out
-    assert set(presets) <= set(shown.split())
-    listed = json.loads(said_by(capsys, "list", "--json").out)
-    assert next(kernel["presets"] for kernel in listed if kernel["kernel"] == "gemm") == list(presets)

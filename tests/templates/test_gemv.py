@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
-from tests.on_host import HostConfiguration
-from tests.templates.sources import GENERATIONS
+from tests.on_host import HostConfiguration, product_at
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem
 from tuner.inspect.emulator.building import COMPILER
@@ -35,14 +33,10 @@ def problem(name: str, dtype: str, a_transposed: bool = False, **sizes: int) -> 
     return GEMM.problem({"m": 1, "n": 4096, "k": 4096, **sizes}, {"": dtype}, {"layout": layout})
 
 
-def samples() -> Iterator[Any]:
-    """Two generations for each variant, with another dtype."""
-    for turn, name in enumerate(LAYOUTS):
-        for i, cc in list(enumerate(GENERATIONS))[turn::2]:
-            yield pytest.param(name, DTYPES[i % 3], cc, id=f"{name}-{DTYPES[i % 3]}-{cc}")
-
-
-@pytest.mark.parametrize(("name", "dtype", "cc"), list(samples()))
+@pytest.mark.parametrize(
+    ("name", "dtype", "cc"),
+    [("gemv_columns", "float16", 75), ("gemv_dots", "bfloat16", 80), ("gemv_dots", "float16", 120)],
+)
 def test_compiles_everywhere_and_the_default_of_rows_of_a_without_spills(
     name: str, dtype: str, cc: int
 ) -> None:
@@ -74,88 +68,34 @@ def test_only_for_few_rows_and_each_for_its_layouts() -> None:
 
 
 def on_host(
-    folder: Path,
-    name: str,
-    dtype: str,
-    parameters: Mapping[str, Any],
-    edit: Callable[[str], str] = str,
-    a_transposed: bool = False,
+    folder: Path, name: str, dtype: str, parameters: Mapping[str, Any], a_transposed: bool = False
 ) -> HostConfiguration:
     gpu = dataclasses.replace(ARCHITECTURES[75], sm_count=3)
     configuration = Configuration.of(name, {**GEMM.variants[name].defaults, **parameters})
-    return HostConfiguration(GEMM, problem(name, dtype, a_transposed), gpu, configuration, folder, edit)
-
-
-def product(
-    host: HostConfiguration,
-    a: npt.NDArray[np.float32],
-    b: npt.NDArray[np.float32],
-    schedule: Schedule,
-    memory: dict[str, HostArray] | None = None,
-) -> npt.NDArray[np.float32]:
-    """Compute A B once; both lie in memory as the layout says."""
-    (m, k), n, dtype = a.shape, b.shape[1], host.problem.dtypes["input"]
-    sizes = {"m": m, "n": n, "k": k}
-    alignment = host.plan(sizes).launches[0].alignment
-    of_a, of_b = list(str(host.problem.options["layout"]))
-    tensors = {
-        "a": a if of_a == "n" else a.T, "b": b if of_b == "n" else b.T, "c": np.zeros((m, n), np.float32),
-    }  # fmt: skip
-    arrays = {}
-    for tensor, numbers in tensors.items():
-        arrays[tensor] = HostArray(numbers.size, dtype, alignment)
-        if tensor != "c":
-            arrays[tensor].fill(np.ascontiguousarray(numbers).reshape(-1))
-    host.run(sizes, {**(memory or host.scratch(sizes)), **arrays}, schedule)
-    return arrays["c"].numbers.astype(np.float32).reshape(m, n)
-
-
-def numbers(m: int, n: int, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-    """Small whole numbers: every order of adding them gives the same sum."""
-    rng = np.random.default_rng(m * n + k)
-    a, b = rng.integers(-2, 3, (m, k)), rng.integers(-2, 3, (k, n))
-    return a.astype(np.float32), b.astype(np.float32)
+    return HostConfiguration(GEMM, problem(name, dtype, a_transposed), gpu, configuration, folder)
 
 
 CASES = [
     ("gemv_columns", "float16", {"vector_width": 8, "warps": 4}, [(1, 200, 300), (1, 8, 1), (1, 72, 97)]),
-    (
-        "gemv_columns",
-        "bfloat16",
-        {"block_m": 4, "vector_width": 4, "lanes_n": 16, "unroll": 4, "warps": 4, "split_k": 4},
-        [(3, 68, 257), (4, 64, 1024), (3, 132, 3)],
-    ),
-    (
-        "gemv_columns",
-        "float32",
-        {"block_m": 8, "vector_width": 1, "lanes_n": 32, "unroll": 16, "warps": 8, "split_k": 2},
-        [(7, 41, 131), (8, 1, 77)],
-    ),
-    (
-        "gemv_dots",
-        "float16",
-        {"vector_width": 8, "warps": 4, "columns": 4, "unroll": 2},
-        [(1, 50, 1304), (1, 3, 8)],
-    ),
-    (
-        "gemv_dots",
-        "float32",
-        {"block_m": 4, "vector_width": 2, "warps": 8, "warps_k": 4, "columns": 2, "unroll": 2, "split_k": 2},
-        [(3, 17, 1030), (4, 4, 2)],
-    ),
-    (
-        "gemv_dots",
-        "bfloat16",
-        {"block_m": 8, "vector_width": 1, "warps": 2, "warps_k": 2, "columns": 1, "unroll": 8, "split_k": 4},
-        [(5, 7, 333), (8, 1, 1)],
-    ),
-]
+    ("gemv_columns", "bfloat16",
+     {"block_m": 4, "vector_width": 4, "lanes_n": 16, "unroll": 4, "warps": 4, "split_k": 4},
+     [(3, 68, 257), (4, 64, 1024), (3, 132, 3)]),
+    ("gemv_columns", "float32",
+     {"block_m": 8, "vector_width": 1, "lanes_n": 32, "unroll": 16, "warps": 8, "split_k": 2},
+     [(7, 41, 131), (8, 1, 77)]),
+    ("gemv_dots", "float32",
+     {"block_m": 4, "vector_width": 2, "warps": 8, "warps_k": 4, "columns": 2, "unroll": 2, "split_k": 2},
+     [(3, 17, 1030), (4, 4, 2)]),
+    ("gemv_dots", "bfloat16",
+     {"block_m": 8, "vector_width": 1, "warps": 2, "warps_k": 2, "columns": 1, "unroll": 8, "split_k": 4},
+     [(5, 7, 333), (8, 1, 1)]),
+]  # fmt: skip
 
 
 @needs_gpp
 @pytest.mark.parametrize(
     ("name", "dtype", "parameters", "shapes", "a_transposed"),
-    [*((*case, bool(turn % 2)) for turn, case in enumerate(CASES)), (*CASES[1], False), (*CASES[4], True)],
+    [(*case, bool(turn % 2)) for turn, case in enumerate(CASES)],
 )
 def test_is_exact_where_sums_are(
     name: str,
@@ -166,23 +106,26 @@ def test_is_exact_where_sums_are(
     tmp_path: Path,
 ) -> None:
     host = on_host(tmp_path, name, dtype, parameters, a_transposed=a_transposed)
-    for m, n, k in shapes:
-        a, b = numbers(m, n, k)
-        memory = host.scratch({"m": m, "n": n, "k": k})
+    for shape in shapes:
+        sizes = dict(zip("mnk", shape, strict=True))
+        memory = host.scratch(sizes)
         for schedule in (Schedule(1), Schedule(2, shuffled=True), Schedule(3, resident=2, shuffled=True)):
-            found = product(host, a, b, schedule, memory)  # the same scratch: a run leaves it usable
-            if dtype == "bfloat16":
-                expected = a @ b
-                assert np.all(np.abs(found - expected) <= np.abs(expected) / 256)
-            else:
-                np.testing.assert_array_equal(found, a @ b)
+            # The same scratch: a run leaves it usable.
+            np.testing.assert_array_equal(*product_at(host, sizes, schedule, memory))
 
 
 @needs_gpp
 def test_gives_the_same_bits_in_any_order(tmp_path: Path) -> None:
     host = on_host(tmp_path, "gemv_columns", "float32", {"vector_width": 4, "warps": 4, "split_k": 8})
-    rng = np.random.default_rng(1)
-    a, b = rng.normal(size=(1, 600)).astype(np.float32), rng.normal(size=(600, 68)).astype(np.float32)
-    found = [product(host, a, b, Schedule(seed, shuffled=True)) for seed in range(4)]
-    np.testing.assert_allclose(found[0], a @ b, rtol=1e-3, atol=1e-4)
+    rng, sizes = np.random.default_rng(1), {"m": 1, "n": 68, "k": 600}
+    numbers = {"a": rng.normal(size=(1, 600)), "b": rng.normal(size=(600, 68))}
+    memory = {name: HostArray(one.size, "float32", 16) for name, one in numbers.items()}
+    for name, one in numbers.items():
+        memory[name].fill(one.ravel())
+    found = []
+    for seed in range(4):
+        c = HostArray(68, "float32", 16)
+        host.run(sizes, {**host.scratch(sizes), **memory, "c": c}, Schedule(seed, shuffled=True))
+        found.append(c.numbers)
+    np.testing.assert_allclose(found[0], (numbers["a"] @ numbers["b"])[0], rtol=1e-3, atol=1e-4)
     assert all((other == found[0]).all() for other in found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 
 import numpy as np
@@ -11,11 +10,10 @@ import pytest
 from tests.compiled_once import front_end
 from tests.templates.mean_matvec import DTYPES, KERNEL, LAYOUTS, PRODUCTS, mean_share, problem
 from tests.templates.sources import compiled, draw, ptx, widest_load
-from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration
-from tuner.kernel.plan import invalid_reason, make_plan, pruning_reason
+from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.reference import tolerance
-from tuner.kernel.render import render, render_launch
+from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.dtypes import ITEMSIZE
@@ -26,14 +24,11 @@ from tuner.runtime.dtypes import ITEMSIZE
 DEFAULTS = [
     ("first", "float32", "nml", "float32", 75),
     ("coalesced", "float16", "mnl", "tf32", 80),
-    ("mean_then_product", "bfloat16", "nml", "float32", 80),
-    ("mean_then_product", "float32", "nml", "tf32", 120),
+    ("mean_then_product", "bfloat16", "nml", "float32", 120),
     ("fused", "float32", "nml", "tf32", 90),
-    ("fused", "float32", "nml", "float32", 75),
     ("fused_bulk", "float16", "mnl", "tf32", 90),
-    ("fused_bulk", "float32", "nml", "float32", 120),
 ]
-"""Of every variant a generation or two, and kinds of problems; the variants together have them all."""
+"""Of every variant one generation and kind of problem; the variants together have them all."""
 
 
 @pytest.mark.parametrize(("name", "dtype", "layout", "product", "cc"), DEFAULTS)
@@ -62,17 +57,6 @@ def test_samples_are_code(name: str, turn: int) -> None:
         assert not front_end(source, device.arch), parameters
 
 
-@pytest.mark.parametrize(("dtype", "layout"), list(zip(DTYPES, itertools.cycle(LAYOUTS))))
-def test_reference_compiles(dtype: str, layout: str) -> None:
-    launch = KERNEL.reference.cuda
-    assert launch is not None
-    cc, product = (75, "float32") if layout == "nml" else (90, "tf32")
-    source, entry = render_launch(
-        KERNEL, launch, problem(dtype, layout, product), ARCHITECTURES[cc], Configuration.of("", {})
-    )
-    assert "warning" not in compile_source(source, entry, ARCHITECTURES[cc].arch).log
-
-
 def test_what_each_architecture_has() -> None:
     def names(cc: int, product: str) -> set[str]:
         return {v.name for v in KERNEL.usable_variants(problem(product=product), ARCHITECTURES[cc])[0]}
@@ -93,7 +77,7 @@ def test_every_variant_leaves_a_space_worth_searching() -> None:
     assert all(counts[name] >= 10_000 for name in ("mean_then_product", "fused", "fused_bulk"))
 
 
-@pytest.mark.parametrize(("dtype", "width"), [("float32", 1), ("float32", 4), ("float16", 2)])
+@pytest.mark.parametrize(("dtype", "width"), [("float16", 2)])
 def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> None:
     of, device = problem(dtype), ARCHITECTURES[80]
     parameters = {**KERNEL.variants["mean_then_product"].defaults, "vector_width": width, "parts": 1}
@@ -102,52 +86,13 @@ def test_vector_width_is_the_width_of_global_loads(dtype: str, width: int) -> No
 
 
 def test_products_are_of_the_kind_that_is_asked_for() -> None:
-    for name, at in (("mean_then_product", 1), ("fused", 0), ("fused_bulk", 0)):
+    for name in ("fused", "fused_bulk"):
         for product in PRODUCTS if name == "fused" else ("tf32",):
             configuration = Configuration.of(name, KERNEL.variants[name].defaults)
-            source, entry = render(KERNEL, problem(product=product), ARCHITECTURES[90], configuration)[at]
+            source, entry = render(KERNEL, problem(product=product), ARCHITECTURES[90], configuration)[0]
             text = ptx(source, entry, 90)
             assert ("mma.sync" in text) == ("cvt.rna.tf32.f32" in text) == (product == "tf32")
             assert ("cp.async.bulk" in text) == (name == "fused_bulk")
-
-
-def test_shared_memory_is_what_the_templates_use() -> None:
-    rng = random.Random(3)
-    device = ARCHITECTURES[90]
-    for name in ("mean_then_product", "fused", "fused_bulk"):
-        for dtype in DTYPES[:2]:
-            of = problem(dtype)
-            p = draw(KERNEL, KERNEL.variants[name], of, device, rng)
-            tiles = 2 * (p["block_m"] + p["block_n"]) * (p["block_k"] + 4)
-            needed = 4 * max(tiles, p["warps_k"] * p["block_m"] * (p["block_n"] + 4))
-            if name != "mean_then_product":
-                width = p.get("vector_width", 16 // ITEMSIZE[dtype])
-                threads = 32 * p["stream_warps"]
-                rows = threads * width // p["slice"]
-                needed += 4 * rows * p["slice"] if rows > 1 else 0
-            if name == "fused_bulk":
-                needed += p["stages"] * p["stage_rows"] * p["slice"] * ITEMSIZE[dtype]
-            launch = make_plan(KERNEL, of, device, Configuration.of(name, p)).launches[-1]
-            assert needed <= launch.shared_bytes <= needed + 4 * 8 * 32 * 8
-
-
-def test_scratch_memory_is_as_large_as_the_work() -> None:
-    """A slice has elements of several groups, unless a copy is of one group's; its parts are added up apart."""
-    rng, device = random.Random(7), ARCHITECTURES[90]
-    groups, length = 70, 1000
-    for name, layout in itertools.product(("fused", "fused_bulk"), LAYOUTS):
-        of = problem(layout=layout, sizes=(groups, 33, length))
-        p = draw(KERNEL, KERNEL.variants[name], of, device, rng)
-        by_group = name == "fused_bulk" and layout == "nml"
-        slices = groups * -(-length // p["slice"]) if by_group else -(-groups * length // p["slice"])
-        batches, tiles_n = -(-groups // p["block_m"]), -(-length // p["block_n"])
-        plan = make_plan(KERNEL, of, device, Configuration.of(name, p))
-        scratch = {buffer.name: buffer.count for buffer in plan.scratch}
-        assert scratch["counters"] == 3 + batches
-        assert scratch["tickets"] == (slices if p["parts"] > 1 else 1)
-        assert scratch["partial"] == (p["parts"] * groups * length if p["parts"] > 1 else 1)
-        useful = max(slices * p["parts"], batches * tiles_n)
-        assert plan.launches[0].grid[0] == min(useful, p["blocks_per_sm"] * device.sm_count)
 
 
 # -- what is right
@@ -164,7 +109,7 @@ def test_numpy_reference(layout: str) -> None:
 
 
 @pytest.mark.parametrize("product", PRODUCTS)
-@pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 1000, 3), (2, 3, 1000), (2, 1024, 1024), (2, 1 << 20, 7)])
+@pytest.mark.parametrize("sizes", [(2, 1, 1), (2, 3, 1000), (2, 1 << 20, 7)])
 def test_the_error_of_a_mean_fits_into_the_magnitude(product: str, sizes: tuple[int, int, int]) -> None:
     """The reference scales what a mean may err by so that the tuner's own bound, times it, is that error."""
     of = problem(product=product, sizes=sizes)

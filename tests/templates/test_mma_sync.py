@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.on_host import HostConfiguration
+from tests.on_host import HostConfiguration, worst_error
 from tests.templates.sources import ptx, widest_load
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Problem
@@ -51,30 +51,18 @@ CASES = [
     ("mma_sync", "float16", "nn", 80, SMALL, [(40, 72, 104), (31, 64, 8), (1, 8, 136)]),
     ("mma_sync", "bfloat16", "nt", 89, SMALL, [(40, 72, 104), (33, 40, 32), (40, 66, 104), (33, 2, 32), (31, 65, 40)]),
     ("mma_sync", "float16", "nn", 75, SMALL, [(40, 72, 104), (7, 8, 16)]),
-    ("mma_sync", "float16", "nt", 75, FLAT | {"stages": 2}, [(17, 40, 200), (16, 32, 64)]),
-    ("mma_sync", "float16", "nn", 90, WIDE, [(65, 136, 264), (2, 128, 72)]),
     ("mma_sync", "float16", "tn", 80, SMALL, [(40, 72, 103), (8, 64, 8), (136, 8, 1)]),
-    ("mma_sync", "float16", "tn", 75, FLAT | {"stages": 2, "warps_n": 2}, [(24, 40, 201)]),
     ("mma_sync", "float16", "tn", 86, TALL, [(264, 40, 100), (8, 72, 33)]),
     ("mma_sync", "float16", "tt", 80, WIDE, [(72, 131, 264), (8, 7, 72)]),
     # Of pairs of elements, or of single ones.
     ("mma_sync", "float16", "nn", 80, SMALL | PAIRS, [(33, 68, 100), (31, 66, 70), (2, 2, 2)]),
-    ("mma_sync", "bfloat16", "nt", 80, WIDE | PAIRS, [(65, 130, 130), (3, 33, 66)]),
-    ("mma_sync", "float16", "tn", 80, SMALL | PAIRS, [(34, 68, 101), (2, 2, 1)]),
     ("mma_sync", "float16", "nn", 89, SMALL | SINGLY, [(33, 67, 71), (3, 5, 7), (1, 1, 1), (40, 72, 104)]),
-    ("mma_sync", "float16", "tn", 80, FLAT | SINGLY, [(17, 31, 129), (1, 1, 1)]),
     ("mma_sync", "bfloat16", "tt", 80, FLAT | SINGLY, [(15, 33, 129)]),
     ("mma_sync_padded", "bfloat16", "nn", 80, SQUARE, [(33, 67, 71), (40, 72, 100), (40, 70, 104)]),
     ("mma_sync_padded", "float16", "nt", 86, SQUARE, [(35, 66, 67)]),
-    ("mma_sync_padded", "float16", "tn", 80, SQUARE, [(33, 67, 40), (40, 66, 13), (35, 64, 7)]),
-    ("mma_sync_padded", "bfloat16", "tt", 80, SQUARE, [(33, 67, 41), (40, 66, 13), (35, 64, 8)]),
     ("mma_sync_split_k", "float16", "nn", 80, SMALL | {"split_k": 3}, [(40, 72, 200), (8, 8, 72)]),
     ("mma_sync_split_k", "float16", "nt", 75, SMALL | {"split_k": 2}, [(40, 72, 104)]),
-    ("mma_sync_split_k", "bfloat16", "tt", 80, SMALL | PAIRS | {"split_k": 2}, [(42, 71, 102)]),
-    ("mma_sync_cluster_k", "bfloat16", "nt", 90, SMALL | {"cluster_k": 4}, [(40, 72, 200), (33, 65, 40)]),
     ("mma_sync_cluster_k", "float16", "tn", 90, DEEP | PAIRS | {"cluster_k": 2}, [(42, 72, 201), (2, 2, 33)]),
-    ("mma_sync_cluster_k", "float16", "nt", 90, SMALL | SINGLY | {"cluster_k": 4}, [(31, 63, 205), (40, 72, 104)]),
-    ("mma_sync_cluster_k", "bfloat16", "tn", 90, FLAT | SINGLY | {"cluster_k": 2, "stages": 2}, [(17, 31, 129)]),
     ("mma_sync_cluster_k", "float16", "tt", 90, DEEP | SINGLY | {"cluster_k": 4}, [(33, 63, 517), (1, 1, 35)]),
 ]  # fmt: skip
 
@@ -90,21 +78,7 @@ def test_right_on_the_host(
     host = HostConfiguration(GEMM, of, ARCHITECTURES[cc], chosen, tmp_path)
     for seed, (m, n, k) in enumerate(sizes):
         assert not invalid_reason(GEMM, problem(dtype, layout, m, n, k), ARCHITECTURES[cc], chosen)
-        rng = np.random.default_rng(seed)
-        numbers = {"a": rng.standard_normal((m, k)), "b": rng.standard_normal((k, n))}
-        memory = {name: HostArray(x.size, dtype, 16) for name, x in numbers.items()}
-        for name, transposed in zip(numbers, layout, strict=True):
-            memory[name].fill((numbers[name].T if transposed == "t" else numbers[name]).ravel())
-        memory["c"] = HostArray(m * n, dtype, 16)
-        size = {"m": m, "n": n, "k": k}
-        host.run(size, {**memory, **host.scratch(size)}, Schedule(seed))
-        a, b = (memory[name].numbers.astype(np.float64) for name in "ab")
-        a = a.reshape(k, m).T if layout[0] == "t" else a.reshape(m, k)
-        b = b.reshape(n, k).T if layout[1] == "t" else b.reshape(k, n)
-        rounding = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
-        bound = rounding * np.abs(a @ b) + 2.0**-23 * k * (np.abs(a) @ np.abs(b)) + 1e-6
-        off = np.abs(memory["c"].numbers.reshape(m, n) - a @ b)
-        assert (off <= bound).all(), (m, n, k, float(off.max()))
+        assert worst_error(host, {"m": m, "n": n, "k": k}, Schedule(seed)) <= 1, (m, n, k)
 
 
 @pytest.mark.skipif(COMPILER is None, reason="needs g++")
@@ -125,30 +99,17 @@ def test_parts_of_k_are_added_in_the_same_order_whichever_comes_first(tmp_path: 
 
 # -- what compiles
 
-TILES = [
-    # block_m, block_n, block_k, stages, warps_m, warps_n: those that CUTLASS, Triton and cuBLAS take for large products
-    (256, 64, 32, 4, 4, 1),
-    (128, 256, 64, 3, 2, 4),
-]
-FEWER = [(256, 128, 32, 2, 4, 2)]
+
+def test_no_spills_at_the_tile_that_counts() -> None:
+    """CUTLASS, Triton and cuBLAS take it for large products; tests of gemm compile the defaults."""
+    of, device = problem("bfloat16"), ARCHITECTURES[80]
+    large = {"block_m": 128, "block_n": 256, "block_k": 64, "stages": 3, "warps_m": 2, "warps_n": 4}
+    ((source, entry),) = render(GEMM, of, device, configuration("mma_sync", of, 80, **large))
+    resources = compile_source(source, entry, device.arch).resources
+    assert resources.spill_bytes == resources.stack_bytes == 0
 
 
-@pytest.mark.parametrize("cc", [75, 80])
-def test_no_spills_at_the_tiles_that_count(cc: int) -> None:
-    device = ARCHITECTURES[cc]
-    dtypes = ("float16", "bfloat16") if cc >= 80 else ("float16",)
-    tiles = {75: FEWER, 80: TILES}[cc]
-    for number, tile in enumerate(tiles):
-        names = ("block_m", "block_n", "block_k", "stages", "warps_m", "warps_n")
-        of = problem(dtypes[number % len(dtypes)], ("nn", "nt", "tn", "tt")[number // 2 % 4])
-        chosen = configuration("mma_sync", of, cc, **dict(zip(names, tile, strict=True)))
-        ((source, entry),) = render(GEMM, of, device, chosen)
-        resources = compile_source(source, entry, device.arch).resources
-        allowed = 32 if cc == 75 else 0  # NVRTC 13.0 spills 24 bytes there, 13.5 none
-        assert max(resources.spill_bytes, resources.stack_bytes) <= allowed, (tile, of)
-
-
-@pytest.mark.parametrize(("vector_width", "cc"), [(8, 90), (2, 120), (1, 90)])
+@pytest.mark.parametrize(("vector_width", "cc"), [(8, 90), (1, 90)])
 def test_odd_rows_come_by_16_bytes_after_the_wait_for_the_launch_before(vector_width: int, cc: int) -> None:
     of = problem("bfloat16", "tt", 64, 64, 4096)
     shape = {"block_m": 32, "block_n": 32, "block_k": 128, "cluster_k": 8, "vector_width": vector_width}

@@ -16,7 +16,6 @@ from tests.templates.sources import compiled
 from tuner.core.model import Configuration, Value
 from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, Schedule
-from tuner.kernel.default import default_configuration
 from tuner.kernel.load import load_kernel
 from tuner.kernel.plan import make_plan, tensors_of
 from tuner.kernel.reference import numpy_of
@@ -40,79 +39,26 @@ def test_patches_are_turned_in_registers(dtype: str, cc: int) -> None:
 TILE = {"block_size": 64, "tile_rows": 32, "tile_columns": 64, "load_width": 4, "store_width": 2}
 RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ...]]] = [
     ("transpose", "bfloat16", "tiled", {**TILE, "blocks_per_sm": 2}, {}, (3, 70, 132)),
-    ("permute", "int8", "tiled", {**TILE, "load_width": 1, "store_width": 4}, {"axes": "cba"}, (36, 5, 67)),
-    (
-        "permute",
-        "bfloat16",
-        "tiled",
-        {**TILE, "store_width": 4, "joined": True},
-        {"axes": "cba"},
-        (6, 10, 72),
-    ),
-    (
-        "permute",
-        "float32",
-        "tiled",
-        {**TILE, "blocks_per_sm": 1, "joined": True},
-        {"axes": "cba"},
-        (37, 2, 68),
-    ),
-    ("transpose", "float32", "tiled", {**TILE, "load_width": 1, "ends_at": 32}, {}, (2, 70, 133)),
-    (
-        "transpose",
-        "int8",
-        "tiled",
-        {**TILE, "tile_rows": 64, "load_width": 1, "store_width": 1, "ends_at": 32, "order": "along_columns"},
-        {},
-        (2, 71, 133),
-    ),
-    (
-        "permute",
-        "bfloat16",
-        "tiled",
-        {**TILE, "tile_rows": 64, "load_width": 2, "store_width": 4, "ends_at": 32, "joined": True},
-        {"axes": "cba"},
-        (37, 4, 66),
-    ),
+    ("permute", "float32", "tiled", {**TILE, "blocks_per_sm": 1, "joined": True}, {"axes": "cba"}, (37, 2, 68)),
+    ("transpose", "int8", "tiled",
+     {**TILE, "tile_rows": 64, "load_width": 1, "store_width": 1, "ends_at": 32, "order": "along_columns"}, {},
+     (2, 71, 133)),
+    ("permute", "bfloat16", "tiled",
+     {**TILE, "tile_rows": 64, "load_width": 2, "store_width": 4, "ends_at": 32, "joined": True}, {"axes": "cba"},
+     (37, 4, 66)),
     ("transpose", "bfloat16", "registers", {"load_width": 8, "store_width": 2}, {}, (3, 70, 136)),
-    ("permute", "float32", "registers", {"load_width": 1, "store_width": 2}, {"axes": "cba"}, (36, 3, 67)),
     ("permute", "float32", "rows", {"block_size": 64, "order": "input"}, {"axes": "bac"}, (7, 5, 36)),
     ("permute", "bfloat16", "gathered", {"block_size": 64, "vector_width": 8}, {"axes": "bac"}, (7, 5, 37)),
-    ("permute", "int8", "gathered", {"block_size": 64, "items_per_thread": 2}, {"axes": "bac"}, (3, 41, 17)),
-    (
-        "rope",
-        "float32",
-        "heads",
-        {"pairs_per_thread": 2},
-        {"style": "interleaved", "angles": "computed"},
-        (7, 3, 2, 12),
-    ),
-    ("reduce_axis", "float16", "columns", {"parts": 4, "lanes": 8}, {"over": "rows", "op": "max"}, (150, 68)),
-    (
-        "reduce_axis",
-        "bfloat16",
-        "columns",
-        {"parts": 4, "lanes": 8},
-        {"over": "rows", "op": "argmin"},
-        (150, 68),
-    ),
+    ("rope", "float32", "heads", {"pairs_per_thread": 2}, {"style": "interleaved", "angles": "computed"},
+     (7, 3, 2, 12)),
     ("reduce_axis", "float32", "column_cluster", {"parts": 4, "lanes": 8}, {"over": "rows"}, (150, 68)),
-    (
-        "reduce_axis",
-        "bfloat16",
-        "column_cluster",
-        {"parts": 16, "lanes": 8, "vector_width": 8, "row_starts": "anywhere"},
-        {"over": "rows", "op": "argmin"},
-        (150, 133),
-    ),
+    ("reduce_axis", "bfloat16", "column_cluster",
+     {"parts": 16, "lanes": 8, "vector_width": 8, "row_starts": "anywhere"}, {"over": "rows", "op": "argmin"},
+     (150, 133)),
     *(
         (
-            "reduce_axis",
-            dtype,
-            "columns",
-            {"lanes": 8, "row_starts": "anywhere", **changed},
-            {"over": "rows", **options},
-            sizes,
+            "reduce_axis", dtype, "columns", {"lanes": 8, "row_starts": "anywhere", **changed},
+            {"over": "rows", **options}, sizes,
         )
         for dtype, changed, options, sizes in (
             ("bfloat16", {"parts": 4, "vector_width": 8}, {"op": "max"}, (150, 67)),
@@ -121,15 +67,8 @@ RUN: list[tuple[str, str, str, dict[str, Value], dict[str, Value], tuple[int, ..
             ("bfloat16", {"parts": 1, "vector_width": 8}, {"op": "max"}, (1, 5)),
         )
     ),
-    (
-        "reduce_axis",
-        "float32",
-        "cluster",
-        {"cluster_size": 2, "threads_per_row": 128},
-        {"op": "argmax"},
-        (3, 16384),
-    ),
-]
+    ("reduce_axis", "float32", "cluster", {"cluster_size": 2, "threads_per_row": 128}, {"op": "argmax"}, (3, 16384)),
+]  # fmt: skip
 """Kernels, dtypes and variants; parameters and options beside the defaults; sizes that no tile divides."""
 
 
@@ -160,39 +99,6 @@ def test_results_where_no_tile_fits(
     for output, reference in numpy_of(kernel, problem).items():
         expected = reference.evaluate({**extents, **inputs})[0]
         np.testing.assert_allclose(memory[output].numbers, expected.reshape(-1), rtol=1e-5, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("dtype", "rows", "variant"),
-    [("float32", 566, "registers"), ("float32", 56600, "tiled"), ("int8", 566, "tiled")],
-)
-def test_floats_of_a_few_microseconds_are_turned_in_registers_by_default(
-    dtype: str, rows: int, variant: str
-) -> None:
-    kernel = load_kernel("transpose")
-    problem = kernel.problem({"rows": rows, "columns": 176}, {"": dtype})
-    default = default_configuration(kernel, problem, gpu())
-    assert default and default.variant == variant
-
-
-@pytest.mark.parametrize(
-    ("over", "sizes", "expected"),
-    [
-        ("rows", (168, 20872), {"parts": 1, "row_starts": "aligned"}),
-        ("rows", (65536, 64), {"parts": 64}),
-        ("rows", (5816, 214), {"parts": 16, "lanes": 8}),
-        ("rows", (4096, 4099), {"row_starts": "anywhere"}),
-        ("columns", (1048576, 128), {"threads_per_row": 8}),
-        ("columns", (16, 2**22), {"cluster_size": 8}),
-    ],
-)
-def test_the_default_of_reductions_goes_by_the_sizes(
-    over: str, sizes: tuple[int, int], expected: Mapping[str, Value]
-) -> None:
-    kernel = load_kernel("reduce_axis")
-    problem = kernel.problem(dict(zip(kernel.sizes, sizes, strict=True)), {"": "bfloat16"}, {"over": over})
-    default = default_configuration(kernel, problem, gpu())
-    assert default and expected.items() <= dict(default.parameters).items()
 
 
 @pytest.mark.parametrize("order", ["along_rows", "along_columns"])

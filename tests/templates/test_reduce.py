@@ -17,13 +17,13 @@ import pytest
 from tests.on_host import HostConfiguration
 from tests.templates.machine_code import LDG, code_of, moves
 from tests.templates.machine_code import gpu as limits_of
-from tests.templates.sources import GENERATIONS, draw
+from tests.templates.sources import draw
 from tuner.children.nvrtc import compile_source
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.inspect.emulator.building import COMPILER
 from tuner.inspect.emulator.host import HostArray, HostKernel, KernelFault, Schedule
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import make_plan, reference_launch
+from tuner.kernel.plan import make_plan
 from tuner.kernel.reference import norm_allowance, settle_reference, tolerance
 from tuner.kernel.render import render, render_launch
 from tuner.kernel.variant_spec import LaunchSpec
@@ -50,7 +50,7 @@ def problem_of(n: int = 1 << 26, dtype: str = "float32", op: str = "sum") -> Pro
 # -- compiled
 
 
-@pytest.mark.parametrize("cc", GENERATIONS)
+@pytest.mark.parametrize("cc", (75, 90))
 def test_sample_compiles_and_loads_whole_vectors(cc: int) -> None:
     device, rng = gpu(cc), random.Random(cc)
     spilled = []
@@ -77,17 +77,6 @@ def test_sample_compiles_and_loads_whole_vectors(cc: int) -> None:
                 found = list(moves(compiled[0].cubin, LDG)).count(width)
                 assert found >= int(parameters["items_per_thread"]), where
     assert len(spilled) <= 1, spilled
-
-
-@pytest.mark.parametrize(("dtype", "op"), list(zip(DTYPES, OPERATIONS, strict=True)))
-def test_reference_compiles(dtype: str, op: str) -> None:
-    assert KERNEL.reference.cuda is not None
-    problem, device = problem_of(1000, dtype, op), gpu(75 if dtype == "bfloat16" else 90)
-    source, entry = render_launch(KERNEL, KERNEL.reference.cuda, problem, device, Configuration("", ()))
-    assert compile_source(source, entry, device.arch).resources.spill_bytes == 0
-    launch = reference_launch(KERNEL, problem, device)
-    assert launch is not None
-    assert (launch.grid, launch.block) == ((1024, 1, 1), (256, 1, 1))
 
 
 def test_every_hint_reaches_the_machine_code() -> None:
@@ -118,7 +107,7 @@ def test_a_block_waits_only_where_all_are_there() -> None:
             assert launch.grid[0] <= int(each) * device.sm_count
 
 
-@pytest.mark.parametrize("n", (1, 1023, 1 << 16, 1 << 28, (1 << 31) + 5, 1 << 33))
+@pytest.mark.parametrize("n", (1, 1 << 16, (1 << 31) + 5))
 def test_grids_and_scratch_agree(n: int) -> None:
     device, rng = gpu(), random.Random(n)
     problem = problem_of(n)
@@ -135,7 +124,7 @@ def test_grids_and_scratch_agree(n: int) -> None:
 # -- how exact it must be
 
 
-@pytest.mark.parametrize("exponent", (0, 10, 16, 20, 24, 30, 33))
+@pytest.mark.parametrize("exponent", (0, 16, 24, 33))
 def test_the_bound_detects_a_missing_tile(exponent: int) -> None:
     """A sum of normal numbers without some of them is off by the square root of their number, on average."""
     n = 1 << exponent
@@ -155,18 +144,14 @@ def test_the_bound_detects_a_missing_tile(exponent: int) -> None:
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("one_block", {"block_size": 128, "vector_width": 4, "items_per_thread": 2}),
-    ("one_block", {"block_size": 256, "vector_width": 1, "items_per_thread": 8}),
     ("two_pass", {"block_size": 128, "vector_width": 2, "items_per_thread": 4, "blocks_per_sm": 2}),
     ("ticket", {"block_size": 128, "vector_width": 4, "items_per_thread": 1, "batches_per_block": 4}),
     ("ticket", {"block_size": 256, "vector_width": 8, "items_per_thread": 4, "batches_per_block": 1}),
     ("mailbox", {"block_size": 256, "vector_width": 4, "items_per_thread": 2, "blocks_per_sm": 3}),
     ("mailbox", {"block_size": 128, "vector_width": 2, "blocks_per_sm": 8, "prefetch": True}),
-    ("mailbox", {"block_size": 128, "vector_width": 1, "blocks_per_sm": 2, "order": "contiguous"}),
     ("mailbox", {"block_size": 256, "blocks_per_sm": 2, "order": "contiguous", "prefetch": True}),
     ("cluster", {"block_size": 128, "vector_width": 4, "items_per_thread": 2, "cluster_size": 4}),
-    ("cluster", {"block_size": 256, "vector_width": 2, "items_per_thread": 1, "cluster_size": 2}),
     ("bulk", {"block_size": 128, "items_per_thread": 2, "stages": 3, "blocks_per_sm": 2}),
-    ("bulk", {"block_size": 256, "items_per_thread": 1, "stages": 2, "order": "contiguous"}),
 ]
 """Small blocks, since each thread is a fiber; what is not named is the default."""
 
@@ -221,7 +206,7 @@ def test_every_element_counts_once(case: int, tmp_path: Path) -> None:
     tile = int(values["block_size"]) * width * int(values["items_per_thread"])
     tile *= int(values.get("batches_per_block", 1))
     rng = np.random.default_rng(case)
-    for n in (1, width + 1, tile - 1, tile, 2 * tile + width + 1, 7 * tile + 5, int(rng.integers(1, 40_000))):
+    for n in (1, tile - 1, tile, 2 * tile + width + 1, 7 * tile + 5):
         numbers = rng.integers(-8, 9, n).astype(np.float32)
         memory = host.scratch({"n": n})
         total = np.float32(numbers.sum(dtype=np.float64))
@@ -231,14 +216,14 @@ def test_every_element_counts_once(case: int, tmp_path: Path) -> None:
 
 
 @needs_gpp
-@pytest.mark.parametrize("case", (2, 3, 7, 9, 11))
+@pytest.mark.parametrize("case", (1, 2, 6, 7, 8))
 def test_the_order_of_additions_is_always_the_same(case: int, tmp_path: Path) -> None:
     """Normal numbers: another order would give other last bits."""
     variant, parameters = CASES[case]
     host = on_host(tmp_path, variant, parameters, "float32", "sum")
     numbers = np.random.default_rng(case).standard_normal(30_011).astype(np.float32)
     found = set()
-    for seed in range(6):
+    for seed in range(3):
         few = Schedule(seed, resident=2 + seed, shuffled=variant == "ticket")
         schedule = Schedule(seed, shuffled=True) if seed % 2 or variant == "cluster" else few
         found.add(float(reduced(host, numbers, schedule)))
@@ -247,12 +232,12 @@ def test_the_order_of_additions_is_always_the_same(case: int, tmp_path: Path) ->
 
 
 @needs_gpp
-@pytest.mark.parametrize("case", (0, 5, 11))
+@pytest.mark.parametrize("case", (0, 4, 8))
 def test_a_nan_is_the_maximum(case: int, tmp_path: Path) -> None:
     variant, parameters = CASES[case]
     host = on_host(tmp_path, variant, parameters, "float32", "max")
     n = 9001
-    for place in (None, 0, 4097, n - 1):
+    for place in (None, 0, n - 1):
         numbers = np.random.default_rng(case).standard_normal(n).astype(np.float32) - np.float32(100.0)
         if place is not None:
             numbers[place] = np.nan

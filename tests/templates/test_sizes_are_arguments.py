@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.builtin_kernels import own_kernels
+from tests.compiled_once import front_end
 from tests.templates.sources import GENERATIONS
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.load import load_kernel
@@ -119,28 +120,30 @@ def test_a_configuration_has_one_source_for_all_sizes(name: str, variant: str) -
 
 
 @pytest.mark.parametrize("name", own_kernels())
-def test_a_reference_has_one_source_for_all_sizes(name: str) -> None:
+def test_a_reference_has_one_source_for_all_sizes_and_is_code(name: str) -> None:
     kernel = load_kernel(name)
     launch = kernel.reference.cuda
     assert launch is not None
     none, rng = Configuration.of("reference", {}), random.Random(name)
     for group in kinds(kernel):
         some = rng.sample(group, min(len(group), 1 + OTHER_SIZES))
-        assert len({render_launch(kernel, launch, of, HOPPER, none) for of in some}) == 1, some[0]
+        found = {render_launch(kernel, launch, of, HOPPER, none) for of in some}
+        assert len(found) == 1, some[0]
+    [(source, _)] = found  # of the last of its kinds
+    assert "error" not in front_end(source, HOPPER.arch)
 
 
 @pytest.mark.parametrize("name", own_kernels())
 def test_architectures_of_a_generation_have_the_same_sources(name: str) -> None:
     """And so tests compile for one of them."""
     kernel, compared = load_kernel(name), 0
-    for dtype in (
-        ("float8_e4m3fn",) if name == "scaled_mm" else ("float16", "bfloat16")
-    ):  # every variant has them
-        of = kernel.problem(dtypes={"": dtype})
-        for cc, gpu in ARCHITECTURES.items():
-            first = ARCHITECTURES[max(one for one in GENERATIONS if one <= cc)]
-            for variant in kernel.variants.values() if gpu is not first else ():
-                default = Configuration.of(variant.name, variant.defaults)
-                assert render(kernel, of, gpu, default) == render(kernel, of, first, default)
-                compared += 1
+    of = kernel.problem(
+        dtypes={"": "float8_e4m3fn" if name == "scaled_mm" else "float16"}
+    )  # every variant has them
+    for cc, gpu in ARCHITECTURES.items():
+        first = ARCHITECTURES[max(one for one in GENERATIONS if one <= cc)]
+        for variant in kernel.variants.values() if gpu is not first else ():
+            default = Configuration.of(variant.name, variant.defaults)
+            assert render(kernel, of, gpu, default) == render(kernel, of, first, default)
+            compared += 1
     assert compared

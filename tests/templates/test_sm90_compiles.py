@@ -19,9 +19,7 @@ DIVIDED = {
 DTYPES = {"nn": "bfloat16", "nt": "float16", "tn": "float16", "tt": "bfloat16"}
 
 
-@pytest.mark.parametrize(
-    ("name", "layout"), [("wgmma", "nn"), ("wgmma", "tt"), ("wgmma_padded", "nt"), ("wgmma_padded", "tn")]
-)
+@pytest.mark.parametrize(("name", "layout"), [("wgmma", "nn"), ("wgmma", "tt"), ("wgmma_padded", "nt")])
 def test_no_spills_and_no_serialised_instructions(name: str, layout: str) -> None:
     """Of random ones fewer than one in fifty spills, which a constraint rules out; of these none does."""
     odd, dtype = int(name == "wgmma_padded"), DTYPES[layout]
@@ -31,11 +29,11 @@ def test_no_spills_and_no_serialised_instructions(name: str, layout: str) -> Non
     )
     divided = problem(*DIVIDED[name][LAYOUTS.index(layout) % 2], layout, dtype)
     cases = []
-    if layout == "nn" or (name, layout) == ("wgmma", "tt"):
+    if layout == "nn":
         cases += [(usual, chosen(name, {}))]
     if layout in ("nt", "tt"):
         cases += [(divided, one) for one in drawn(name, divided, 1, stream_k=True)]
-    elif name == "wgmma" or layout == "tn":
+    else:
         cases += [(short, one) for one in drawn(name, short, 1, prefetch=True)]
     spilled = [one for of, one in cases if spills(of, one)]
     assert not spilled
@@ -62,12 +60,7 @@ IS_SHORT = "scheduler.is_short(k)"
 
 @pytest.mark.parametrize(
     ("name", "values", "ever", "always"),
-    [
-        ("wgmma", {}, True, False),
-        ("wgmma", TURNS, True, True),
-        ("wgmma", {**TURNS, "cluster_m": 2, "cluster_n": 2}, False, False),
-        ("wgmma_split_k", {"cluster_n": 4}, False, False),
-    ],
+    [("wgmma", {}, True, False), ("wgmma", {**TURNS, "cluster_m": 2, "cluster_n": 2}, False, False)],
 )
 def test_the_next_launch_begins_early_where_that_pays(
     name: str, values: dict[str, Value], ever: bool, always: bool

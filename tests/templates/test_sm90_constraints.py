@@ -30,25 +30,21 @@ def is_searched(of: Problem, configuration: Configuration) -> bool:
     return not pruning_reason(GEMM, of, HOPPER, configuration)
 
 
-@pytest.mark.parametrize(("length", "searched"), [(8192, True), (1024, False), (264, False)])
-def test_what_is_kept_is_tried_where_the_l2_does_not_hold_all(length: int, searched: bool) -> None:
-    of = problem(length, length, length)
-    for kept in ("a", "b"):
-        assert is_searched(of, chosen("wgmma", {"l2_evict_last": kept})) == searched
-
-
 @pytest.mark.parametrize(
-    ("length", "group", "searched"), [(8192, 16, True), (8192, 8, False), (1024, 16, False)]
+    ("values", "lengths"),
+    [
+        ({"l2_evict_last": "a"}, {8192: True, 1024: False, 264: False}),  # where the L2 does not hold all
+        ({"l2_evict_last": "b"}, {8192: True, 1024: False}),
+        ({"raster": "hilbert", "raster_group": 16}, {8192: True, 1024: False}),  # a curve in large squares
+        ({"raster": "hilbert", "raster_group": 8}, {8192: False}),
+        ({"sm_margin": 4}, {4096: True, 1024: False}),  # SMs are left idle where there is work for them
+    ],
 )
-def test_so_is_a_curve_in_large_squares(length: int, group: int, searched: bool) -> None:
-    of = problem(length, length, length)
-    assert is_searched(of, chosen("wgmma", {"raster": "hilbert", "raster_group": group})) == searched
-
-
-@pytest.mark.parametrize(("length", "searched"), [(4096, True), (1024, False)])
-def test_sms_are_left_idle_where_there_is_work_for_them(length: int, searched: bool) -> None:
-    of = problem(length, length, length)
-    assert is_searched(of, chosen("wgmma", {"sm_margin": 4})) == searched
+def test_what_pays_for_large_products_is_tried_for_these(
+    values: dict[str, Value], lengths: dict[int, bool]
+) -> None:
+    found = {n: is_searched(problem(n, n, n), chosen("wgmma", values)) for n in lengths}
+    assert found == lengths
 
 
 def test_blocks_that_wait_for_each_other_are_in_clusters_that_find_every_sm() -> None:
@@ -77,7 +73,7 @@ def test_clusters_of_four_are_tried_where_they_fit_and_pay() -> None:
     two = {(1, 1), (1, 2), (2, 1)}
     assert clusters(1000, 1000, 1000) == two | {(1, 4), (4, 1), (2, 2)}
     assert clusters(136, 2504, 264) == two | {(1, 4), (2, 2)}  # at most three tiles high
-    assert clusters(1024, 1024, 1024) == clusters(4104, 4104, 4104) == two  # rows are lines; too many tiles
+    assert clusters(4104, 4104, 4104) == two  # too many tiles
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tuner.inspect.emulator.host import HostArray, HostKernel, Schedule
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 
-GRIDS = [(1, 1), (1, 9), (9, 1), (4, 4), (16, 16), (32, 43), (43, 32), (17, 21), (5, 64), (64, 64)]
+GRIDS = [(1, 1), (1, 9), (9, 1), (16, 16), (17, 21), (5, 64)]
 WALK = """
 void test(const int* in, int* out) {
     for (int index = 0; index < in[0] * in[1]; ++index) {
@@ -37,7 +37,7 @@ def run(host: HostKernel, number: int, given: list[int], count: int) -> HostArra
 
 def test_each_tile_once_and_near_the_one_before(tmp_path: Path) -> None:
     """A curve's steps are of one tile within a band of whole squares; the walks along lines begin each line anew."""
-    walks = [("along_n", 4), ("along_n", 16), ("along_m", 8), ("hilbert", 4), ("hilbert", 16)]
+    walks = [("along_n", 16), ("along_m", 8), ("hilbert", 16)]
     of = problem(8192, 8192, 8192)
     sources = [
         plain_source(of, chosen("wgmma", {"raster": raster, "raster_group": group}))
@@ -122,7 +122,7 @@ def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
     host = together([plain_source(of, one) for one in configurations], [SHARES] * len(DIVIDED), tmp_path)
     rng = random.Random(0)
     several = 0
-    for turn in range(60):
+    for turn in range(32):
         number = turn % len(DIVIDED)
         values = configurations[number].values
         high, wide = values["block_m"] * values["cluster_m"], values["block_n"] * values["cluster_n"]
@@ -172,4 +172,4 @@ def test_every_step_of_every_tile_is_somebodys(tmp_path: Path) -> None:
         # Each writes all but its own share: slots that overlapped would hold fewer numbers.
         assert out[behind + 4 * last * slices] == (parts - 1) * last * pieces, where
         several += last > 0 and parts > 1
-    assert several >= 20
+    assert several >= 10

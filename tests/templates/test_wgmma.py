@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from dataclasses import replace
-from typing import Any
 
-import msgspec
 import pytest
 
-from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Problem
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS, tile_edge_problems
 from tuner.kernel.load import load_kernel
@@ -19,7 +15,7 @@ from tuner.kernel.plan import invalid_reason, make_plan
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.runtime.launch_limits import UnlaunchableError
-from tuner.runtime.launches import Plan, TensorMap
+from tuner.runtime.launches import TensorMap
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -56,6 +52,32 @@ def test_only_on_hopper_and_only_for_rows_of_whole_16_bytes() -> None:
     assert "wgmma_skinny_m" not in {v.name for v in GEMM.usable_variants(problem("wgmma", m=1025), HOPPER)[0]}
 
 
+def test_what_the_accelerator_cannot_take_is_refused_before_compiling() -> None:
+    of = problem("wgmma")
+    default = default_of("wgmma")
+    with pytest.raises(UnlaunchableError, match="multiple of 16 bytes"):
+        make_plan(GEMM, problem("wgmma", k=4100), HOPPER, default)
+    with pytest.raises(UnlaunchableError, match=r"9\.0"):
+        make_plan(GEMM, of, replace(HOPPER, cc=89), default)
+    huge = Configuration.of(
+        "wgmma", {**default.values, "block_m": 512, "block_n": 64, "block_k": 64, "stages": 2}
+    )
+    with pytest.raises(UnlaunchableError, match="256 elements"):
+        make_plan(GEMM, of, HOPPER, huge)
+
+
+@pytest.mark.parametrize("name", ALIGNED)
+def test_a_winner_is_verified_at_edge_case_sizes_although_it_refuses_odd_ones(name: str) -> None:
+    of = problem(name)
+    default = default_of(name)
+    fitting = [p for p in tile_edge_problems(of, default) if not invalid_reason(GEMM, p, HOPPER, default)]
+    assert len(fitting) >= VERIFIED_PROBLEMS // 2
+    rows = default.values["block_m"]
+    assert any(
+        p.sizes["m"] % rows and p.sizes["n"] % default.values["block_n"] for p in fitting[:VERIFIED_PROBLEMS]
+    )
+
+
 @pytest.mark.parametrize("layout", ["nn", "tt"])
 def test_maps_are_of_the_matrices_as_they_lie(layout: str) -> None:
     of = problem("wgmma", layout=layout, m=1000, n=1048, k=520)
@@ -79,71 +101,3 @@ def test_maps_are_of_the_matrices_as_they_lie(layout: str) -> None:
         assert (c.box_rows, c.box_columns, c.swizzle) == (64, 64, 128)
         over = values["block_n" if not values["swap_ab"] else "block_m"] % 64 or 64
         assert (rest.box_rows, rest.box_columns) == ((64, over) if not values["swap_ab"] else (over, 64))
-
-
-def test_maps_survive_json_and_name_their_matrix() -> None:
-    of = problem("wgmma", m=128)
-    plan = make_plan(GEMM, of, HOPPER, default_of("wgmma"))
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(plan), type=Plan) == plan
-    assert [name for kind, name, _ in plan.launches[0].arguments if kind == "map"] == ["a", "b", "c", "c"]
-
-
-def test_what_the_accelerator_cannot_take_is_refused_before_compiling() -> None:
-    of = problem("wgmma")
-    default = default_of("wgmma")
-    with pytest.raises(UnlaunchableError, match="multiple of 16 bytes"):
-        make_plan(GEMM, problem("wgmma", k=4100), HOPPER, default)
-    with pytest.raises(UnlaunchableError, match=r"9\.0"):
-        make_plan(GEMM, of, replace(HOPPER, cc=89), default)
-    huge = Configuration.of(
-        "wgmma", {**default.values, "block_m": 512, "block_n": 64, "block_k": 64, "stages": 2}
-    )
-    with pytest.raises(UnlaunchableError, match="256 elements"):
-        make_plan(GEMM, of, HOPPER, huge)
-
-
-@pytest.mark.parametrize(
-    ("argument", "words"),
-    [
-        ('{ tensor_map = "q", box = ["64", "64"] }', "is not a tensor"),
-        ('{ tensor_map = "a", box = ["64"] }', "box has 1 sides"),
-        ('{ tensor_map = "a", box = ["64", "64"], swizle = 128 }', "swizle"),
-        ('{ tensor_map = "a", box = ["64", "stages"] }', "unknown name 'stages'"),
-    ],
-)
-def test_mistakes_in_the_file_are_said(tmp_path: Any, argument: str, words: str) -> None:
-    (tmp_path / "copy.cu").write_text('extern "C" __global__ void copy(const float* a, float* c) {}')
-    (tmp_path / "copy.toml").write_text(f"""
-[kernel]
-name = "copy"
-[problem]
-sizes = {{ n = 64 }}
-dtypes = {{ input = "float32" }}
-[tensors]
-a = {{ shape = ["n", "n"], dtype = "input" }}
-c = {{ shape = ["n", "n"], dtype = "input", role = "output" }}
-[reference]
-numpy = "a"
-[work]
-bytes = "8 * n * n"
-[[variants.plain.launches]]
-template = "copy.cu"
-entry = "copy"
-arguments = [{argument}, "c"]
-grid = ["n"]
-block = ["32"]
-""")
-    with pytest.raises(KernelError, match=re.escape(words)):
-        load_kernel(str(tmp_path / "copy.toml"))
-
-
-@pytest.mark.parametrize("name", ALIGNED)
-def test_a_winner_is_verified_at_edge_case_sizes_although_it_refuses_odd_ones(name: str) -> None:
-    of = problem(name)
-    default = default_of(name)
-    fitting = [p for p in tile_edge_problems(of, default) if not invalid_reason(GEMM, p, HOPPER, default)]
-    assert len(fitting) >= VERIFIED_PROBLEMS // 2
-    rows = default.values["block_m"]
-    assert any(
-        p.sizes["m"] % rows and p.sizes["n"] % default.values["block_n"] for p in fitting[:VERIFIED_PROBLEMS]
-    )

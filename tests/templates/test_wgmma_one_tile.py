@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Mapping
-from math import ceil
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,7 @@ from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
-from tuner.runtime.launches import Launch, TensorMap
+from tuner.runtime.launches import Launch
 
 GEMM = load_kernel("gemm")
 HOPPER = ARCHITECTURES[90]
@@ -42,54 +38,13 @@ def launch_of(of: Problem, configuration: Configuration) -> Launch:
     return launch
 
 
-def maps_of(launch: Launch) -> dict[str, TensorMap]:
-    return {
-        name: TensorMap(**json.loads(str(text))) for kind, name, text in launch.arguments if kind == "map"
-    }
-
-
-def stage_bytes(values: Mapping[str, Any], layout: str) -> int:
-    """Return the bytes of a stage: tiles whose rows do not run along k are brought 64 columns at a time."""
-    rows = values["block_m"] if layout[0] == "n" else 64 * ceil(values["block_m"] / 64)
-    columns = values["block_n"] if layout[1] == "t" else 64 * ceil(values["block_n"] / 64)
-    return int(2 * values["block_k"] * (rows + columns))
-
-
-@pytest.mark.parametrize("m", [104, 1000])
-@pytest.mark.parametrize("layout", ["nn", "tt"])
-@pytest.mark.parametrize("name", VARIANTS)
-def test_grid_clusters_and_memory_are_what_the_template_counts_on(name: str, layout: str, m: int) -> None:
-    of = problem(layout, m=m)
-    for configuration in drawn(name, of):
-        values, launch = configuration.values, launch_of(of, configuration)
-        split, split_k = values["cluster_k"], values.get("split_k", 1)
-        members = values["cluster_m"] * values["cluster_n"]
-        assert launch.cluster == ((split * members, 1, 1) if split * members > 1 else None)
-        assert launch.grid[0] % (split * members * split_k) == 0
-        tiles_m = ceil(m / values["block_m"] / values["cluster_m"])
-        tiles_n = ceil(1048 / values["block_n"] / values["cluster_n"])
-        assert launch.grid[0] == tiles_m * tiles_n * split * members * split_k
-        stage = stage_bytes(values, layout)
-        others = (split - 1) * values["block_m"] * values["block_n"] * 4 // split
-        beside = launch.shared_bytes - 1024 - values["stages"] * (stage + 16) - 32
-        assert beside == (others if others <= 16384 else 0)
-        assert others <= values["stages"] * stage  # where they lie, if not beside
-        scratch = {buffer.name: buffer for buffer in make_plan(GEMM, of, HOPPER, configuration).scratch}
-        if split_k > 1:
-            tile = values["block_m"] * values["block_n"]
-            assert scratch["partials"].count == launch.grid[0] // split * tile
-            assert scratch["counters"].count == launch.grid[0] // split_k and scratch["counters"].zeroed_once
-        else:
-            assert not scratch
-
-
 @pytest.mark.parametrize(
     ("name", "dtype", "layout"), [("wgmma_split_k", "bfloat16", "nn"), ("wgmma_skinny_m", "float16", "tt")]
 )
 def test_compiles_without_spills_pauses_or_fences_of_the_gpu(name: str, layout: str, dtype: str) -> None:
     """An arrival with a cluster-wide release would wait for all memory traffic of the block: microseconds."""
     of = problem(layout, dtype, m=104)
-    for configuration in drawn(name, of, 2):
+    for configuration in drawn(name, of, 1):
         [(source, entry)] = render(GEMM, of, HOPPER, configuration)
         result = compile_source(source, entry, HOPPER.arch, listing=True)
         assert result.resources.spill_bytes == result.resources.stack_bytes == 0, configuration
@@ -103,7 +58,7 @@ def test_parts_that_exchange_sums_multiply_without_a_pause() -> None:
     of = problem(m=512, n=512, k=65536)
     space = SearchSpace.from_kernel(GEMM, of, HOPPER, ["wgmma_split_k"])
     parts = [one for one in space.configurations() if int(one.values["split_k"]) > 1]
-    for configuration in random.Random(0).sample(parts, 2):
+    for configuration in random.Random(0).sample(parts, 1):
         [(source, entry)] = render(GEMM, of, HOPPER, configuration)
         result = compile_source(source, entry, HOPPER.arch)
         assert result.resources.spill_bytes == 0, configuration

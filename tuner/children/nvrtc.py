@@ -219,7 +219,7 @@ def _symbol(entry: str, kernels: Collection[str]) -> str:
 
 
 def _read(program: Any, what: str) -> bytes:
-    data: bytes = b" " * _call(f"Get{what}Size", program)
+    data = bytes(_call(f"Get{what}Size", program))  # NVRTC writes into it, and b" " * 1 is the literal itself
     _call(f"Get{what}", program, data)
     return data
 
