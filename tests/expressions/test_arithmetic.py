@@ -27,6 +27,7 @@ NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
         ("log2(b)", 2.0),
         ("a > 1 > b", False),
         ("1 < b < a", True),
+        ("1 < b\n  and a > 1  # a comment", True),
         ("a if flag else b", 6),
         ("dtype == 'float16'", True),
         ("dtype in ['float32', 'bfloat16']", False),
