@@ -17,6 +17,10 @@ _SIZE = re.compile(
     r"(?:_?[xyzmnkwh])?\Z"
 )
 _STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch)\w*")
+NO_SIZE = re.compile(
+    r"(?i)((\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps)"
+)
+"""Numbers that a kernel is passed which are no sizes."""
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
 _BLOCK = re.compile(
     r"(?i)(?!.*per)(.*(block|threads|tpb|blk|bdim|work_?group|wg).*|[bt][xyz]|ntx|nty|n_?threads|local_?size(_?[xyz])?)"
