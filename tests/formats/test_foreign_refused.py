@@ -78,6 +78,7 @@ BROKEN = {
     "no-rows": json.dumps({**cache(), "cache": {}}).encode(),
     "rows-of-text": json.dumps({**cache(), "cache": {"a": "b"}}).encode(),
     "keys-of-numbers": json.dumps({**cache(), "tune_params_keys": 5}).encode(),
+    "keys-twice": json.dumps({**cache(), "tune_params_keys": ["bx", "bx"]}).encode(),
     "no-values": json.dumps({**cache(), "tune_params": {}}).encode(),
     "lists-as-values": json.dumps({**cache(), "tune_params": {"bx": [[1]], "by": [2], "fast": [1]}}).encode(),
     "energy": json.dumps({**cache(), "objective": "energy"}).encode(),
