@@ -206,6 +206,17 @@ LAUNCHED |= {
         ['w = { shape = ["3", "3", "columns"]', 's = { shape = ["rows", "columns // GROUP"]'],
         ["GROUP = 64  # TODO", '"columns % GROUP == 0"', ".parameters]\nBLOCK = {"],
     ),
+    "a block by its exponent, and a window": (
+        """#define BLOCK (1 << LOG2_BLOCK)
+        __global__ void k(const float* x, float* y, int n, int kernel_size) { float s = 0;
+            int i = blockIdx.x * BLOCK + threadIdx.x; if (i >= n) return;
+            for (int j = 0; j < kernel_size; ++j) s += i + j < n ? x[i + j] : 0; y[i] = s; }""",
+        [
+            "LOG2_BLOCK = { values = [5, 6, 7, 8, 9, 10], default = 8",
+            'block = ["2 ** LOG2_BLOCK"]',
+            "kernel_size = 2",
+        ],
+    ),
     "bins beside elements, and settings behind a pointer": (
         """struct Scale { float by, add; };
         __global__ void k(const unsigned char* x, const Scale* scale, unsigned* bins, int n) {

@@ -256,6 +256,8 @@ class LaunchGuess:
             return launched or str(number * threads)
         free = next((one for one in found if is_block(one) and _on(axis, one) and one not in self.blocks), "")
         if not by_block and free:
+            if f"(2 ** {free})" in names:
+                return f"2 ** {free}"
             self.blocks[free] = axis
             return free
         says = rf"\bblockDim\.{axis} == (\w+)" + r"|\bcub ?:: ?Block\w+ ?< ?[^,<>]+, ?(\w+)" * (axis == "x")
@@ -394,7 +396,5 @@ def _on(axis: str, name: str) -> bool:
 
 def _without_ones(texts: Sequence[str]) -> list[str]:
     """Return dimensions without the last ones that are 1."""
-    left = list(texts)
-    while len(left) > 1 and left[-1] == "1":
-        left.pop()
-    return left
+    last = max((place for place, text in enumerate(texts) if text != "1"), default=0)
+    return list(texts[: last + 1])
