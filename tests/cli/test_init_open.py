@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.cli.init_sources import init, launch, shapes
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 BOUND = "const int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
-LAUNCHED = {
+LAUNCHED: dict[str, tuple[Any, ...]] = {
     "numbers of a template": (
         """template <int ROWS, int STEP = 8, bool FAST = false> __global__ void k(float* y, int n) {
             const int i = blockIdx.x * ROWS * STEP + threadIdx.x; if (i < n) y[i] = FAST ? 1 : 2; }

@@ -284,9 +284,8 @@ def test_what_a_script_half_says(capsys: pytest.CaptureFixture[str]) -> None:
     where = """block_size_x == 32
         and tile == 1"""
     turned = np.repeat(3 * X, 2)[::2]
-    kernel_tuner.tune_kernel(
-        *call, answer=[turned, None, None, None], restrictions=where, strategy_options=budget
-    )
+    how: Any = {"answer": [turned, None, None, None], "restrictions": where, "strategy_options": budget}
+    kernel_tuner.tune_kernel(*call, **how)
     said = capsys.readouterr().out
     assert "strategy_options: left out: max_feval, popsize; did you mean max_fevals?" in said
     assert defined(compiler_options="-w -use_fast_math").how["compile_options"] == ["-w", "-use_fast_math"]
