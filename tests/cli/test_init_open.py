@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.cli.init_sources import init, launch, shapes
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
 BOUND = "const int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
-LAUNCHED = {
+LAUNCHED: dict[str, tuple[Any, ...]] = {
     "numbers of a template": (
         """template <int ROWS, int STEP = 8, bool FAST = false> __global__ void k(float* y, int n) {
             const int i = blockIdx.x * ROWS * STEP + threadIdx.x; if (i < n) y[i] = FAST ? 1 : 2; }
@@ -143,11 +144,105 @@ LAUNCHED |= {
         ['block = ["64"]'],
     ),
 }
+LAUNCHED |= {
+    "warps of a row, also by shifts": (
+        """__global__ void k(const float* x, float* y, int rows, int columns) {
+            const int tid = threadIdx.x, row = blockIdx.x * WARPS + (tid >> 5); if (row >= rows) return;
+            for (int c = tid & 31; c < columns; c += 32) y[row * columns + c] = x[row * columns + c]; }""",
+        ['grid = ["ceil_div(rows, WARPS)"]', 'block = ["32 * WARPS"]'],
+    ),
+    "elements of threads that also say their warp": (
+        """__global__ void k(const float* x, float* y, int n) {
+            int i = blockIdx.x * BLOCK + threadIdx.x; float s = i < n ? x[i] : 0;
+            if (threadIdx.x % 32 == 0) atomicAdd(y + threadIdx.x / 32, s); }""",
+        ['grid = ["ceil_div(n, BLOCK)"]', 'block = ["BLOCK"]'],
+    ),
+    "planes that a block goes through, and rows that are clamped": (
+        """#define AT(x, y, z) ((x) + nx * ((y) + ny * (z)))
+        __global__ void k(const float* u, float* v, int nx, int ny, int nz) {
+            int x = blockIdx.x * BX + threadIdx.x, y = blockIdx.y * BY + threadIdx.y, z0 = blockIdx.z * CHUNK;
+            int end = min(z0 + CHUNK, nz), above = min(y + 1, ny - 1); if (x >= nx || y >= ny) return;
+            for (int z = z0; z < end; ++z) v[AT(x, y, z)] = u[AT(x, above, z)]; }""",
+        ['grid = ["ceil_div(nx, BX)", "ceil_div(ny, BY)", "ceil_div(nz, CHUNK)"]'],
+        ['u = { shape = ["nz", "ny", "nx"], dtype = "float32" }\n'],
+    ),
+    "tiles that blocks take by a ticket": (
+        """__global__ void k(const int* in, int* out, unsigned* ticket, int n) { __shared__ int tile;
+            if (threadIdx.x == 0) tile = atomicAdd(ticket, 1u);
+            __syncthreads(); int i = tile * THREADS + threadIdx.x; if (i < n) out[i] = in[i]; }""",
+        ['grid = ["ceil_div(n, THREADS)"]', 'block = ["THREADS"]'],
+    ),
+    "an explicit instantiation, with a class and a name of an enumeration": (
+        """struct Square { __device__ float operator()(float v) const { return v * v; } };
+        template <class Op, int BLOCK, cub::BlockLoadAlgorithm LOAD>
+        __global__ void k(const float* x, float* y, int n) {
+            int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) y[i] = Op()(x[i]); }
+        template __global__ void k<Square, 64, cub::BLOCK_LOAD_DIRECT>(const float*, float*, int);""",
+        ['entry = "k<Square, {{ BLOCK }}, cub::BLOCK_LOAD_DIRECT>"', "default = 64"],
+    ),
+    "a size and threads that are expressions": (
+        """#ifndef N
+        #define N (1 << 20)
+        #endif
+        constexpr int THREADS = (BM / TM) * 8;
+        __global__ void __launch_bounds__(THREADS) k(const float* x, float* y) {
+            for (int i = threadIdx.x; i < BM * 8; i += THREADS) {
+                int at = blockIdx.x * BM * 8 + i; if (at < N) y[at] = x[at]; } }""",
+        ["N = 1048576", 'grid = ["ceil_div(N, 8 * BM)"]', 'block = ["BM // TM * 8"]'],
+    ),
+    "shared memory of types of two bytes": (
+        """__global__ void k(half* y, int n) { extern __shared__ half s[];
+            int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) y[i] = s[threadIdx.x]; }
+        void run(half* y, int n) {
+            k<<<(n + BLOCK - 1) / BLOCK, BLOCK, 2 * BLOCK * sizeof(half) + sizeof(float4)>>>(y, n); }""",
+        ['shared_bytes = "2 * BLOCK * 2 + 16"'],
+    ),
+    "groups of a row that share a number, and taps of a filter": (
+        """#define K 3
+        constexpr int operator""_kib(unsigned long long v) { return v * 1024; }
+        __global__ void k(const float* w, const float* s, float* y, int rows, int columns) {
+            int c = blockIdx.x * BLOCK + threadIdx.x; if (c >= columns) return;
+            for (int r = 0; r < rows; ++r) for (int i = 0; i < K; ++i) for (int j = 0; j < K; ++j)
+                y[r * columns + c] = w[(i * K + j) * columns + c] * s[r * (columns / GROUP) + c / GROUP] + 1_kib; }""",
+        ['w = { shape = ["3", "3", "columns"]', 's = { shape = ["rows", "columns // GROUP"]'],
+        ["GROUP = 64  # TODO", '"columns % GROUP == 0"', ".parameters]\nBLOCK = {"],
+    ),
+    "a block by its exponent, and a window": (
+        """#define BLOCK (1 << LOG2_BLOCK)
+        __global__ void k(const float* x, float* y, int n, int kernel_size) { float s = 0;
+            int i = blockIdx.x * BLOCK + threadIdx.x; if (i >= n) return;
+            for (int j = 0; j < kernel_size; ++j) s += i + j < n ? x[i + j] : 0; y[i] = s; }""",
+        [
+            "LOG2_BLOCK = { values = [5, 6, 7, 8, 9, 10], default = 8",
+            'block = ["2 ** LOG2_BLOCK"]',
+            "kernel_size = 2",
+        ],
+    ),
+    "bins beside elements, and settings behind a pointer": (
+        """struct Scale { float by, add; };
+        __global__ void k(const unsigned char* x, const Scale* scale, unsigned* bins, int n) {
+            __shared__ unsigned own[256]; int i = blockIdx.x * BLOCK + threadIdx.x;
+            if (i < n) atomicAdd(&bins[x[i]], (unsigned)(scale->by + scale->add)); }""",
+        ['n = "2**24"', 'scale = { shape = ["1", "2"]'],
+    ),
+}
 OPEN = {
+    "a pointer that is set again": (
+        """__device__ const float* at(const float* p, int by) { return p + by; }
+        __global__ void k(const float* x, float* y, int n) { x = at(x, blockIdx.y * n);
+            int i = blockIdx.x * BLOCK + threadIdx.x; if (i < n) y[i] = x[i]; }""",
+        ["# TODO: the shape: its pointer is set again"],
+    ),
+    "warps in rows and columns, and a radius": (
+        """__global__ void k(const float* x, float* y, int m, int n) { const int warp = threadIdx.x / 32;
+            const int r = blockIdx.y * WM + warp / WN, c = blockIdx.x * WN + warp % WN; float s[RADIUS];
+            for (int i = 0; i < RADIUS; ++i) s[i] = i; if (r < m && c < n) y[r * n + c] = x[r * n + c] * s[0]; }""",
+        ["# TODO: threads of a block", "RADIUS = { values = [1, 2, 4, 8], default = 1 }  # TODO: a choice"],
+    ),
     "exponents, and blocks that nothing says": (
         """__global__ void k(float* y, int log2n) { y[(blockIdx.x << log2n) + threadIdx.x] = 1; }
         void run(float* y, int m, int log2n) { int n = 1 << log2n; k<<<m, n / 4>>>(y, log2n); }""",
-        ['block = ["1 * 2 ** log2n // 4"]', "# TODO: blocks"],
+        ['block = ["2 ** log2n // 4"]', "# TODO: blocks"],
     ),
     "the remainder within a quotient": (
         """__global__ void k(const float* w, float4* y, int T, int C) { const int i = blockIdx.y;

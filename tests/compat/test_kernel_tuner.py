@@ -35,6 +35,7 @@ N = 4096
 X = np.linspace(0, 1, N, dtype=np.float32)
 ARGUMENTS = [np.zeros_like(X), X, np.float32(3), np.int32(N)]
 PARAMETERS = {"block_size_x": [32, 64, 128], "tile": [1, 2], "loop_unroll_factor": [0, 1], "unused": [7, 8]}
+FEW = {"block_size_x": [32, 64], "tile": [1], "loop_unroll_factor": [0]}
 
 
 NO_GPU = NoGpuError("this machine has no NVIDIA GPU", "or without device='cuda'")
@@ -249,12 +250,55 @@ def refused(call: Any) -> str:
             {"kernel_source": f"__constant__ float w[4];\n{SCALE.replace('by *', 'w[0] *')}"},
             "pass cmem_args={'w'",
         ),
+        ({"problem_size": ()}, "problem_size is empty; give"),
+        ({"tune_params": {**PARAMETERS, "tile": [[1, 2]]}}, "parameter tile has a list as a value; give"),
+        ({"atol": -1}, "atol is -1; give a number from 0 up"),
+        ({"atol": float("nan")}, "atol is nan; give"),
+        ({"answer": [X + 1j, None, None, None]}, "answer[0] is complex, and the argument float32; give real"),
+        ({"verify": lambda _: True}, "verify cannot be called: too many positional arguments; let it take"),
+        ({"metrics": {"x": lambda _: None}, "objective": "x"}, "objective x is None; let its metric return"),
     ],
 )
 def test_what_is_not_served_is_said_in_a_line(options: dict[str, Any], words: str) -> None:
     given: dict[str, Any] = {"kernel_name": "scale", "kernel_source": SCALE, "problem_size": N}
     given |= {"arguments": ARGUMENTS, "tune_params": PARAMETERS} | options
     assert words in refused(lambda: kernel_tuner.tune_kernel(**given))
+
+
+def test_what_a_script_half_says(capsys: pytest.CaptureFixture[str]) -> None:
+    call: tuple[Any, ...] = "scale", SCALE, N, ARGUMENTS, FEW | {"tile": [1, 2]}
+    budget = {"max_fevals": float("inf"), "popsize": 5, "max_feval": 2}
+    where = """block_size_x == 32
+        and tile == 1"""
+    turned = np.repeat(3 * X, 2)[::2]
+    how: Any = {"answer": [turned, None, None, None], "restrictions": where, "strategy_options": budget}
+    kernel_tuner.tune_kernel(*call, **how)
+    said = capsys.readouterr().out
+    assert "strategy_options: left out: max_feval, popsize; did you mean max_fevals?" in said
+    assert defined(compiler_options="-w -use_fast_math").how["compile_options"] == ["-w", "-use_fast_math"]
+    assert "params has several values of block_size_x; give run_kernel one" in refused(
+        lambda: kernel_tuner.run_kernel(*call)
+    )
+
+
+def test_a_cache_counts_for_what_it_is_of() -> None:
+    call: dict[str, Any] = {
+        "kernel_name": "scale", "kernel_source": SCALE, "problem_size": N, "arguments": ARGUMENTS, "cache": "seen",
+    }  # fmt: skip
+    first, env = kernel_tuner.tune_kernel(**call, tune_params=FEW | {"block_size_x": [32, 64]})
+    again, recalled = kernel_tuner.tune_kernel(**call, tune_params=FEW | {"block_size_x": [64, 32]})
+    assert len(again) == len(first) and recalled.keys() >= env.keys() - {"winner"}
+    assert recalled["device_name"] == env["device_name"] and recalled["checked_against"] is None
+    others, _ = kernel_tuner.tune_kernel(**call, tune_params=FEW | {"block_size_x": [128, 32]})
+    assert sorted(one["block_size_x"] for one in others) == [32, 128]
+    assert len(json.loads(Path("seen.json").read_text())["cache"]) == 3
+    params = FEW | {"block_size_x": [32]}
+    assert "seen.json is of the problem_size 4096; name another" in refused(
+        lambda: kernel_tuner.tune_kernel(**call | {"problem_size": (N, 2)}, tune_params=params)
+    )
+    assert "seen.json is of the kernel scale; name another" in refused(
+        lambda: kernel_tuner.tune_kernel(**call | {"kernel_name": "other"}, tune_params=params)
+    )
 
 
 def test_an_answer_is_for_an_array_of_any_library() -> None:

@@ -19,6 +19,7 @@ NAMES = {"a": 6, "b": 4, "flag": True, "dtype": "float16", "ratio": 1.5}
         ("a if flag else b", 6), ("dtype == 'float16'", True), ("dtype in ['float32', 'bfloat16']", False),
         ("a not in (1, 2, 3)", True), ("b == 0 or a % b", True), ("flag == true and not false", True),
         ("flag + 1", 2), ("a * ratio", 9.0), ("1 << b + 1", 32), ("-a >> 2", -2), ("100 >> b << 1 & 13", 12),
+        ("1 < b\n  and a > 1  # a comment", True),
     ],
 )  # fmt: skip
 def test_values(text, expected):

@@ -55,6 +55,7 @@ BROKEN = {
     "cut": gzip.compress(json.dumps(cache()).encode())[:30],
     "not-gzip": b"\x1f\x8bxxxxxxxx",
     "no-rows": json.dumps({**cache(), "cache": {}}).encode(),
+    "keys-twice": json.dumps({**cache(), "tune_params_keys": ["bx", "bx"]}).encode(),
     "no-values": json.dumps({**cache(), "tune_params": {}}).encode(),
     "lists-as-values": json.dumps({**cache(), "tune_params": {"bx": [[1]], "by": [2], "fast": [1]}}).encode(),
     "energy": json.dumps({**cache(), "objective": "energy"}).encode(),

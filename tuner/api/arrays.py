@@ -27,10 +27,15 @@ def is_array(value: object) -> bool:
     return speaks and getattr(value, "ndim", 1) > 0 and not isinstance(value, np.generic)
 
 
-def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
+def on_host(name: str, array: Any, *, gaps: bool = False) -> tuple[NDArray[Any], str]:
     """Return an array's values in the host's memory, and its dtype; dtypes that NumPy lacks are kept as float32.
 
     What its library has queued on its GPU is awaited. The array itself is never written.
+
+    Args:
+        name: for errors.
+        array: of any library.
+        gaps: whether it need not be contiguous, as what is only compared with: a transposed one is copied.
 
     Raises:
         UsageError: it is no array, empty, not contiguous, of a dtype that no kernel has, or cannot be read.
@@ -41,6 +46,8 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
     dtype = ""
     try:
         if torch is not None and isinstance(array, torch.Tensor):
+            if gaps:
+                array = array.contiguous()
             if not array.is_contiguous():
                 _refuse_gaps(name, f"{name}.contiguous()")
             if array.is_cuda:
@@ -49,7 +56,7 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
             host = array.detach().cpu()
             values = (host.float() if dtype in BITS else host).numpy()
         elif cupy is not None and isinstance(array, cupy.ndarray):
-            if not array.flags.c_contiguous:
+            if not (gaps or array.flags.c_contiguous):
                 _refuse_gaps(name, f"cupy.ascontiguousarray({name})")
             array.device.synchronize()
             values = cupy.asnumpy(array)
@@ -67,6 +74,8 @@ def on_host(name: str, array: Any) -> tuple[NDArray[Any], str]:
         raise UsageError(f"{name} cannot be read: {first_line(error)}", "pass an array of NumPy") from None
     if values.dtype.name in BITS:  # of ml_dtypes, as JAX has it
         dtype, values = values.dtype.name, values.astype(np.float32)
+    if gaps:
+        values = np.ascontiguousarray(values)
     if not values.flags.c_contiguous:
         _refuse_gaps(name, f"numpy.ascontiguousarray({name})")
     if values.size == 0:

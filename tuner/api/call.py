@@ -22,10 +22,11 @@ from tuner.kernel.functions import arguments_for
 from tuner.kernel.headers import named_file, with_own_headers
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import declared_by
+from tuner.kernel.source.expressions import number_of
 from tuner.kernel.source.preprocessor import preprocessed
 from tuner.kernel.source.tree import entry_name
 from tuner.kernel.source.types import DTYPE_OF, CType
-from tuner.kernel.source.use import number_of, numbers_of
+from tuner.kernel.source.use import numbers_of
 from tuner.kernel.toml.table import IDENTIFIER, name_for
 from tuner.runtime.dtypes import BITS
 
@@ -378,7 +379,7 @@ def reference_of(
             remedy = f"pass an array for each of {', '.join(outputs)}; or a function, text, 'default' or None"
             raise UsageError(f"reference has {typed(array)} for {name}", remedy)
         golden[name] = f"{name}.expected.npy"
-        values = on_host(name, array)[0]
+        values = on_host(name, array, gaps=True)[0]
         if values.dtype.kind == "c" and (*values.shape, 2) == tuple(outputs[name]):  # of a float*
             values = values.view(values.real.dtype).reshape(*values.shape, 2)
         files[golden[name]] = values

@@ -43,7 +43,7 @@ def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:
     """Return the syntax tree of a text, at most :data:`MAX_DEPTH` levels deep; nothing of it is checked otherwise.
 
     Args:
-        text: a Python expression.
+        text: a Python expression, of one line or several.
         what: the kind of expression, for the error.
         remedy: what to do about a text that is none.
 
@@ -51,7 +51,8 @@ def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:
         ExpressionError: it is no expression, or nested too deeply.
     """
     try:
-        body = ast.parse(text.strip(), mode="eval").body
+        whole = text.strip()
+        body = ast.parse(f"({whole}\n)" if "\n" in whole else whole, mode="eval").body
     except (RecursionError, MemoryError):  # of Python's own parser, which stops later than MAX_DEPTH
         raise _too_deep(text) from None
     except (SyntaxError, ValueError) as error:

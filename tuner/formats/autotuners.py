@@ -175,6 +175,8 @@ def read_cache(file: JsonResults) -> ForeignRecording:
     of_file = [*map(head.get, TIME_UNITS)]
     unit_ns(path, *of_file)
     declared = [str(name) for name in head["tune_params_keys"]]
+    if len({*declared}) < len(declared):
+        raise RecordingError(f"{path}: tune_params_keys has a name twice", "correct the file")
     units = [name for name in ("unit", *TIME_UNITS) if name not in declared]
     gathering = Gathering(path, objective, declared)
     for row in file.results():

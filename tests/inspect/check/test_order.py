@@ -149,6 +149,14 @@ def test_a_line_that_is_a_guess_is_named_first(
     assert f"correct line {number}, marked TODO; else guard it, or " in line
 
 
+def test_a_guess_is_named_where_a_result_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = KERNEL.replace('block)"]', 'block) - 1 + (n <= block)"]  # TODO: blocks')
+    assert text != KERNEL
+    number = next(i for i, of in enumerate(text.splitlines(), 1) if of.startswith("grid = "))
+    _, (line,) = findings(capsys, written(tmp_path, CODE, text), *ONE)
+    assert f"correct line {number}, marked TODO" in line and "outside an array" not in line
+
+
 def test_tensors_that_no_gpu_holds_are_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     large = KERNEL.replace("n = 4096", 'n = "2**24"').replace('["n"]', '["n", 1024]')
     code, (line,) = findings(capsys, written(tmp_path, CODE, large), *FILE_ALONE)

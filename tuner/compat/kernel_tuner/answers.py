@@ -15,6 +15,7 @@ from tuner.api.on_call import like
 from tuner.compat.kernel_tuner.definition import Definition
 from tuner.core.errors import UsageError
 from tuner.core.model import Configuration, Value
+from tuner.kernel.functions import first_line
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.dispatch import Policy
 from tuner.runtime.driver import primary_context
@@ -60,9 +61,12 @@ def _wanted(what: Definition, answer: Sequence[Any] | None) -> dict[int, Any]:
     for number, (argument, one) in enumerate(zip(what.arguments, answer or (), strict=False)):
         if one is None or not (shape := np.shape(argument)):  # a number cannot be written
             continue
-        wanted[number] = on_host(f"answer[{number}]", one)[0]
+        wanted[number] = on_host(f"answer[{number}]", one, gaps=True)[0]
         if (size := wanted[number].size) != math.prod(shape):
             raise UsageError(f"answer[{number}] has {size} elements", f"give {math.prod(shape)}")
+        dtype = str(getattr(argument, "dtype", ""))
+        if wanted[number].dtype.kind == "c" and dtype and "complex" not in dtype:
+            raise UsageError(f"answer[{number}] is complex, and the argument {dtype}", "give real numbers")
     return wanted
 
 
@@ -80,11 +84,23 @@ def judge(
     """Return what judges all arguments after a launch: the script's function, or a comparison; None without both.
 
     Raises:
-        UsageError: there is no such function, and the answer does not fit the arguments.
+        UsageError: the function takes something else, or fails; without it, the answer does not fit the arguments.
     """
     if verify is not None:
-        more = {"atol": atol} if "atol" in inspect.signature(verify).parameters else {}
-        return lambda after: bool(np.all(verify(answer, after, **more)))
+        signature = inspect.signature(verify)
+        more = {"atol": atol} if "atol" in signature.parameters else {}
+        try:
+            signature.bind(answer, [], **more)
+        except TypeError as error:
+            raise UsageError(f"verify cannot be called: {error}", "let it take answer and results") from None
+
+        def says(after: list[Any]) -> bool:
+            try:
+                return bool(np.all(verify(answer, after, **more)))
+            except Exception as error:
+                raise UsageError(f"verify fails: {first_line(error)}", "correct it") from error
+
+        return says
     if not (wanted := _wanted(what, answer)):
         return None
     return lambda after: all(

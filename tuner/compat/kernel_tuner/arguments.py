@@ -73,6 +73,8 @@ def require(options: Mapping[str, Any], known: Collection[str], **placed: Any) -
         raise UsageError(f"there is no argument {name!r}", suggestion(name, sorted(known)))
     for name, value in {**placed, **options}.items():
         kinds, instead = _KINDS.get(name, ((object,), ""))
+        if name == "atol" and isinstance(value, Real) and not float(value) >= 0:
+            raise UsageError(f"atol is {value}", "give a number from 0 up")
         if not isinstance(value, kinds) and (value is not None or name in _REQUIRED):
             raise UsageError(f"{name} is {typed(value) if value is not None else None}", f"give {instead}")
 

@@ -167,8 +167,11 @@ def listed(value: Any) -> list[Any]:
 
 def compiler_options(options: Mapping[str, Any]) -> list[str]:
     """Return the compiler's options of a call, each with its value in one text."""
+    several = options.get("compiler_options") or []
     given = list[str]()
-    for option in _texts("compiler_options", listed(options.get("compiler_options") or [])):
+    for option in _texts(
+        "compiler_options", several.split() if isinstance(several, str) else listed(several)
+    ):
         if given and (option[:1] != "-" or re.fullmatch(r"-X\w+|--\w+-options", given[-1])):
             given[-1] += option if len(given[-1]) == 2 else f"={option}"
         else:
@@ -181,6 +184,14 @@ def configurations(choices: Choices, where: Sequence[str]) -> Iterator[dict[str,
     tests = [parse(text) for text in where]
     each = (dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values()))
     yield from (one for one in each if all(test.holds(one) for test in tests))
+
+
+def is_of(what: Definition, one: Mapping[str, Any]) -> bool:
+    """Return whether a result is of a configuration that a script asks for."""
+    inside = all(one[name] in values for name, values in what.choices.items())
+    return inside and all(
+        parse(text).holds({name: one[name] for name in what.choices}) for text in what.how["where"]
+    )
 
 
 def text_of(what: str, value: Any, choices: Choices) -> str:
@@ -218,7 +229,13 @@ def _values(name: str, values: Any) -> list[Value]:
     several = values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     if not (several := list(several)):
         raise UsageError(f"parameter {name} has no values", "give at least one")
-    return list(dict.fromkeys(value.item() if hasattr(value, "item") else value for value in several))
+    several = [value.item() if getattr(value, "ndim", 1) == 0 else value for value in several]
+    for value in several:
+        if not isinstance(value, str | Real | None):
+            raise UsageError(
+                f"parameter {name} has {typed(value)} as a value", "give numbers, texts or truths"
+            )
+    return list(dict.fromkeys(several))
 
 
 def _block_names(given: Any, choices: Choices) -> list[str]:
@@ -230,7 +247,8 @@ def _block_names(given: Any, choices: Choices) -> list[str]:
 def _sizes(problem_size: Any, choices: Choices) -> list[str]:
     if callable(problem_size):
         return [*traced("problem_size", problem_size, {}, choices), "1", "1"][:3]
-    sizes = _at_most_three("problem_size", listed(problem_size))
+    if not (sizes := _at_most_three("problem_size", listed(problem_size))):
+        raise UsageError("problem_size is empty", "give one number to three, texts, or a function")
     return [*(text_of("problem_size", size, choices) for size in sizes), "1", "1"][:3]
 
 

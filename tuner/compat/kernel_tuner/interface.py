@@ -12,13 +12,14 @@ from tuner.api.result import Result
 from tuner.api.tune import Kernel, tune
 from tuner.compat.kernel_tuner.answers import Judge, after_launch, expected, judge
 from tuner.compat.kernel_tuner.arguments import OPTIONS, TUNE_OPTIONS, positive, require, words_of_script
-from tuner.compat.kernel_tuner.definition import Definition, configurations, define
+from tuner.compat.kernel_tuner.definition import Definition, configurations, define, is_of, listed
 from tuner.compat.kernel_tuner.host_code import HostCode
 from tuner.compat.kernel_tuner.results import (
     ERROR,
     Row,
     best_of,
     cached,
+    ranked_by,
     row,
     totals,
     with_metrics,
@@ -36,6 +37,13 @@ STRATEGIES = (
     "firefly_algorithm", "bayes_opt", "pyatf_strategies", "hybrid_vndx", "adaptive_tabu_greywolf", "nsga2", "nsga3",
 )  # fmt: skip
 """Those of Kernel Tuner, all served by one search."""
+SERVED = ("fraction", "max_fevals", "time_limit")
+"""Of the options of strategies."""
+OF_RUN = (
+    "device_name", "compute_capability", "uuid", "device_properties", "checked_against", "database", "run",
+    "kernel_file",
+)  # fmt: skip
+"""What the environment says of a run; None where a cache has all results, or for host code."""
 MOST_TRIALS, FEWER_TRIALS = 500, 200
 """Of a space with at most the first all configurations are tried, of a larger one as many as the second."""
 MOST_COUNTED = 20_000
@@ -90,13 +98,17 @@ def tune_kernel(
             f"objective {objective!r} is not measured", f"choose from: {', '.join(['time', *metrics])}"
         )
     names, cache = list(tune_params), options.get("cache")
-    known = cached(cache, names) if cache else []
+    sizes = [] if callable(problem_size) else listed(problem_size)
+    old, gpu = cached(cache, names, kernel_name, sizes) if cache else ([], "")
+    known = [one for one in old if is_of(what, one)]
     trials, notes = _trials(what, options)
     first = {**what.left_out, **{name: values[0] for name, values in what.choices.items()}}
-    with_metrics(row(first, Status.OK, [1.0], 1.0), metrics)  # a fault shows now, not after the search
+    # a fault shows now, not after the search
+    ranked_by(with_metrics(row(first, Status.OK, [1.0], 1.0), metrics), objective)
     for note in (*what.notes, *notes):
         say(note)
     env: dict[str, Any] = {name: options.get(name) for name in ("iterations", "compiler_options")}
+    env |= {**dict.fromkeys(OF_RUN), "device_name": gpu}
     judges, rows = judge(what, answer, options.get("verify"), atol), list[Row]()
     if trials > len(known) and what.host:
         with temporary_folder() as folder:
@@ -112,12 +124,13 @@ def tune_kernel(
     rows = [{name: {**one, **what.left_out}[name] for name in names} | one for one in rows]
     tried = [[one[name] for name in names] for one in rows]
     rows += [one for one in known if [one[name] for name in names] not in tried]
-    rows = [with_metrics(one, metrics) for one in rows]
+    rows = [ranked_by(with_metrics(one, metrics), objective) for one in rows]
     if cache:
         size = "callable" if callable(problem_size) else problem_size
-        head = {"device_name": env.get("device_name", ""), "kernel_name": kernel_name, "problem_size": size}
+        head = {"device_name": env["device_name"], "kernel_name": kernel_name, "problem_size": size}
         values = {**{name: [value] for name, value in what.left_out.items()}, **what.choices}
-        write_cache(cache, head, {name: values[name] for name in names}, rows)
+        kept = [*rows, *(one for one in old if one not in known)]
+        write_cache(cache, head, {name: values[name] for name in names}, kept)
     if all(ERROR in one for one in rows):
         why = (
             f"{rows[0]['status']}: {' '.join(rows[0]['message'].split())[:300]}" if rows else "there is none"
@@ -161,6 +174,8 @@ def run_kernel(
     require(options, OPTIONS, **given, params=params)
     divisors = grid_div_x, grid_div_y, grid_div_z
     what = define(kernel_name, kernel_source, problem_size, arguments, params, divisors, None, options)
+    if several := [name for name, values in what.choices.items() if len(values) > 1]:
+        raise UsageError(f"params has several values of {several[0]}", "give run_kernel one of each")
     if what.host:
         raise UsageError('run_kernel does not serve lang="C"', "call tune_kernel with an answer")
     _require_launchable(options)
@@ -201,7 +216,9 @@ def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str
     trials = size if size <= MOST_TRIALS else FEWER_TRIALS
     if strategy == "random_sample":
         trials = math.ceil(size * (positive(more, "fraction") or 0.1))
-    trials = min(size, math.ceil(positive(more, "max_fevals") or trials))
+    trials = math.ceil(min(size, positive(more, "max_fevals") or trials))
+    left = sorted(map(str, more.keys() - {*SERVED}))
+    others = [f"strategy_options: left out: {', '.join(left)}; {suggestion(left[0], SERVED)}"] if left else []
     if what.host:
         note = f"host code is timed by what it returns: {trials} of {size} configurations, drawn at random"
     elif trials < size:
@@ -209,8 +226,11 @@ def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str
     elif strategy != "brute_force":
         note = f"strategy {strategy}: all {size} configurations are tried"
     else:
-        return trials, []
-    return trials, [f"{note} (max_fevals in strategy_options sets how many)" if trials < size else note]
+        return trials, others
+    return trials, [
+        *others,
+        f"{note} (max_fevals in strategy_options sets how many)" if trials < size else note,
+    ]
 
 
 def _checked(

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tuner.core.model import Status
 from tuner.expressions.arithmetic import parse
 from tuner.formats.autotuners import FAILED, INVALIDITY
 from tuner.formats.foreign import read_results
+from tuner.formats.foreign_recording import stem
 from tuner.kernel.functions import first_line
 
 ERROR = "__error__"
@@ -60,6 +62,17 @@ def with_metrics(one: Row, metrics: Mapping[str, Any]) -> Row:
     return one
 
 
+def ranked_by(one: Row, objective: str) -> Row:
+    """Return a result, whose objective must be a number.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if ERROR not in one and not isinstance(one[objective], Real):
+        raise UsageError(f"objective {objective} is {one[objective]!r}", "let its metric return a number")
+    return one
+
+
 def best_of(rows: Sequence[Row], objective: str = "time", higher_is_better: bool | None = None) -> Row:
     """Return the best result; one without the objective is the worst.
 
@@ -92,25 +105,41 @@ def plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def cached(name: str | Path, parameters: Sequence[str]) -> list[Row]:
-    """Return the results in a cache file of Kernel Tuner's, perhaps of one that is not there.
+def cached(
+    name: str | Path, parameters: Sequence[str], kernel: str, size: Sequence[Any]
+) -> tuple[list[Row], str]:
+    """Return the results in a cache file of Kernel Tuner's, perhaps of one that is not there, and its GPU's name.
+
+    Args:
+        name: the file's.
+        parameters: the names of the parameters.
+        kernel: the function's name.
+        size: of the problem, which is compared where it is numbers alone.
 
     Raises:
-        UsageError: its parameters are others.
+        UsageError: it is of other parameters, another kernel or another size.
         RecordingError: it is damaged.
     """
     if not (path := json_path(name)).exists():
-        return []
+        return [], ""
     recording = read_results(path)
     if list(recording.parameters) != list(parameters):
         raise UsageError(f"{path} has the parameters {', '.join(recording.parameters)}", "name another cache")
+    if recording.kernel not in (kernel, stem(path)):
+        raise UsageError(f"{path} is of the kernel {recording.kernel}", "name another cache")
+    of_file = [*recording.sizes.values()]
+    padded = [[*map(str, one), "1", "1"][:3] for one in (of_file, size)]
+    if of_file and all(isinstance(one, Integral) for one in size) and padded[0] != padded[1]:
+        raise UsageError(
+            f"{path} is of the problem_size {', '.join(map(str, of_file))}", "name another cache"
+        )
     return [
         row(
             dict(zip(parameters, key, strict=True)), old.status, [ns / 1e6 for ns in old.samples_ns],
             None if old.time_ns is None else old.time_ns / 1e6, old.error,
         )
         for key, old in recording.rows.items()
-    ]  # fmt: skip
+    ], recording.gpu  # fmt: skip
 
 
 def write_cache(

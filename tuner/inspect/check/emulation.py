@@ -6,7 +6,7 @@ import ast
 import contextlib
 import math
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -299,6 +299,10 @@ def _report(kernel: KernelSpec, run: Run, outcome: Outcome, report: Report, repo
     for fault in outcome.faults:
         fixed = _fixed(kernel, run.request.configuration)
         remedy = fault.remedy or remedy_of_access(kernel, run, outcome.at, fault.problem, fixed, report.lines)
+        if not _OUTSIDE.search(fault.problem) and (one := run.request.configuration) is not None:
+            parameters = kernel.variants[one.variant].parameters.items()
+            changed = [name for name, spec in parameters if one.values[name] != spec.default]
+            remedy = _guesses_first(_guesses(kernel, one, "", report.lines, changed), remedy)
         report.error(TunerError(fault.problem, remedy), run.key)
         reported.add(run.key)
 
@@ -322,19 +326,26 @@ def remedy_of_access(
     found, configuration = _OUTSIDE.search(fault), run.request.configuration
     if not found:
         return ""
-    name, constraint, guesses = found["name"], "", list[str]()
+    name, constraint, guesses = found["name"], "", list[int]()
     if configuration is not None:
-        guesses = [str(line) for line in _guesses(kernel, configuration, name, lines)]
+        guesses = [*_guesses(kernel, configuration, name, lines)]
         if at is not None and not found["before"]:
             constraint = _constraint(kernel, run, at, configuration, name)
     by = f"a constraint: {constraint}" if constraint else "a constraint of the variant"
-    remedy = f"guard it, or exclude such sizes by {by}{fixed}"
-    if guesses:
-        several = "s" if len(guesses) > 1 else ""
-        remedy = f"correct line{several} {' and '.join(guesses)}, marked {GAP}; else {remedy}"
+    remedy = _guesses_first(guesses, f"guard it, or exclude such sizes by {by}{fixed}")
     if index := next((one for one in _random_integers(kernel) if one != name), ""):
         remedy += f'; if {index} has indices, say of what: init = {{ uniform = [0, "SIZE - 1"] }}'
     return remedy
+
+
+def _guesses_first(guesses: Iterable[int], remedy: str) -> str:
+    """Return what to do about a fault that may come from lines that are marked as guesses."""
+    if not (lines := [*map(str, guesses)]):
+        return remedy
+    several = "s" if len(lines) > 1 else ""
+    return "; else ".join(
+        filter(None, (f"correct line{several} {' and '.join(lines)}, marked {GAP}", remedy))
+    )
 
 
 def _constraint(kernel: KernelSpec, run: Run, at: Problem, configuration: Configuration, name: str) -> str:
@@ -364,12 +375,15 @@ def _constraint(kernel: KernelSpec, run: Run, at: Problem, configuration: Config
     return ""
 
 
-def _guesses(kernel: KernelSpec, configuration: Configuration, name: str, lines: TomlLines) -> Iterator[int]:
-    """Yield the lines of grids, an array's shape and blocks that are marked as guesses, each once."""
+def _guesses(
+    kernel: KernelSpec, configuration: Configuration, name: str, lines: TomlLines, changed: Iterable[str] = ()
+) -> Iterator[int]:
+    """Yield the lines that are marked as guesses, each once: of grids, an array, blocks, and changed parameters."""
     numbers = range(len(kernel.variants[configuration.variant].launches))
     launches = [("variants", configuration.variant, "launches", number) for number in numbers]
     keys: list[Key] = [(*launch, "grid") for launch in launches]
     keys += [("tensors", name, "shape"), *((*launch, "block") for launch in launches)]
+    keys += [("variants", configuration.variant, "parameters", one) for one in changed]
     yield from dict.fromkeys(filter(None, map(lines.guessed, keys)))
 
 

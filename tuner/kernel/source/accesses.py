@@ -40,8 +40,8 @@ class Use:
     passed: bool = False
     """Whether a function gets it: what that does is not looked at."""
     indices: list[Sum] = field(default_factory=list)
-    stepped: bool = False
-    """Whether a loop moves the pointer: its indices do not say how far it goes."""
+    moved: str = ""
+    """How the pointer is moved, where its indices do not say how far it goes."""
     lanes: int = 1
     """The most elements that a cast takes at once: 4 of ``float4``."""
     limits: str = ""
@@ -80,9 +80,15 @@ class Accesses:
             left, right = one.children[0], one.children[-1]
             if text_of(left) in self.pointers and text_of(one.children[1]) == "+=":
                 if _in_loop(one):
-                    self.pointers[text_of(left)].stepped = True
+                    self.pointers[text_of(left)].moved = "a loop moves its pointer"
                 else:
                     self.aliases[text_of(left)] = text_of(left), self._sum(right) or {}, 1
+            elif text_of(left) in self.pointers and text_of(one.children[1]) == "=":
+                alias = self._alias(right)
+                if alias is not None and alias[0] == text_of(left) and not _in_loop(one):
+                    self.aliases[text_of(left)] = alias
+                else:
+                    self.pointers[text_of(left)].moved = "its pointer is set again"
         for one in walk(body, "identifier"):
             declared = one.parent is not None and one.parent.child_by_field_name("declarator") == one
             if text_of(one) in self.aliases and not declared:
@@ -146,6 +152,10 @@ class Accesses:
                 return
             use.indices += [moved[1]] if moved is not None else []
             use.lanes = max(use.lanes, alias[2])
+            self._access(around, use)
+            return
+        if around.type == "field_expression":  # p->x is of p[0]
+            use.indices.append(alias[1])
             self._access(around, use)
             return
         called = receiver_of(node)

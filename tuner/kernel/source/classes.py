@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tuner.kernel.source.tree import code, extents_of, function_of, head_of, name_node, text_of, walk
-from tuner.kernel.source.types import PASSED_AS, CType, Parameter
+from tuner.kernel.source.types import PASSED_AS, CType, Parameter, base_of
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.expressions import round_up
 
@@ -47,6 +47,14 @@ def enumerated(node: Node) -> dict[str, str]:
         before = code(given) if given is not None else after
         values[text_of(one.named_children[0])] = before
     return values
+
+
+def enumeration_of(kind: str, known: Mapping[str, Enumeration]) -> Enumeration:
+    """Return the enumeration that a template's number is of, of those that a source has: without names for others."""
+    base = base_of(kind.split())
+    found = known.get(base.rpartition("::")[2], Enumeration("", {}))
+    name = found.name if found.name and "::" not in base else base
+    return replace(found, name="" if base in (*PASSED_AS, "auto") else name)
 
 
 def is_number(kind: str, text: str) -> bool:

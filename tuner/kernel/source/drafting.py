@@ -126,8 +126,14 @@ def _tell_apart(names: SourceNames) -> None:
             names.make_parameter(name, certain=choice is True)
     for name in names.found.keys() - set(names.renamed.values()):
         choice = is_choice(name) or _chosen(use, name)
-        if choice is False or (choice is None and (names.found[name] is None or is_size(name))):
+        of_problem = SMALL.fullmatch(name) and not is_choice(name)
+        if of_problem or choice is False or (choice is None and (names.found[name] is None or is_size(name))):
             names.doubtful.add(name)
+    indices = [index for of in use.pointers.values() for index in of.indices]
+    apart = {part for index in indices for one in index if len(one) > 1 for part in one}
+    for name in [one for one in names.found if names.renamed.get(one, one) == one]:
+        if any(f" // {name})" in part and part[1:].split()[0] in names.sizes for part in apart):
+            names.make_size(name)  # rows of so many groups: how the data lies
     for name in sorted(names.doubtful):
         if (names.found[name] or 0) >= LEAST_SIZE and re.search(rf"[<>]=? ?\(?{name}\b", use.code):
             names.make_size(name)
@@ -279,7 +285,11 @@ def _settle_sizes(
         if name not in shown and names.sizes[name] is None:
             names.sizes[name] = Given(UNSEEN, "no array has it: the value that you use?", gap=True)
     words = [
-        [word for extent in one.shape for word in re.findall(r"\w+", max(extent.split("+"), key=len))]
+        [
+            word
+            for extent in one.shape
+            for word in re.findall(r"\w+", max(extent.partition("//")[0].split("+"), key=len))
+        ]
         for one in tensors.values()
     ]
     counted = {*large, *names.options}
@@ -306,7 +316,8 @@ def _beside(usual: int | str, most: int, shapes: Sequence[Sequence[str]]) -> int
         most: sizes that the largest tensor has.
         shapes: of all tensors.
     """
-    numbers = [math.prod(int(one) for one in shape if one.isdecimal()) for shape in shapes]
+    sized = [shape for shape in shapes if not all(map(str.isdecimal, shape))]
+    numbers = [math.prod(int(one) for one in shape if one.isdecimal()) for shape in sized]
     bits = (max(numbers, default=1) - 1).bit_length()
     if isinstance(usual, str):  # a power of two
         return f"2**{max(int(usual.rpartition('*')[2]) - bits, LEAST_BITS)}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tuner.core.errors import KernelError
 from tuner.expressions.parsing import copied, with_names
 from tuner.kernel.source.tree import expression, name_node, text_of, walk, words
-from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of
+from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of, vector_of
 from tuner.runtime.dtypes import ITEMSIZE
 
 if TYPE_CHECKING:
@@ -92,12 +92,15 @@ def _tree(node: Node | None) -> ast.expr:
         case "binary_expression":
             left, right, mark = _tree(parts[0]), _tree(parts[-1]), text_of(node.children[1])
             if mark in ("<<", ">>"):
+                one_shifted = mark == "<<" and isinstance(left, ast.Constant) and left.value == 1
                 mark = "*" if mark == "<<" else "/"
                 match right:
                     case ast.Constant(value=int(by)) if by < 63:
                         right = ast.Constant(2**by)
                     case _:
                         right = ast.BinOp(ast.Constant(2), ast.Pow(), right)
+                if one_shifted:
+                    return right
             operator = _OPERATORS[mark]
             if isinstance(operator, ast.cmpop):
                 return ast.Compare(left, [operator], [right])
@@ -128,8 +131,9 @@ def _tree(node: Node | None) -> ast.expr:
             return ast.Call(ast.Name(name), given, [])
         case "lambda_expression" | "function_definition":
             return _function(node)
-        case "sizeof_expression" if parts and (dtype := PASSED_AS.get(base_of(words(parts[0])))):
-            return ast.Constant(ITEMSIZE[dtype])
+        case "sizeof_expression" if parts:
+            base, lanes = vector_of(base_of([one for one in words(parts[0]) if one not in "()"]))
+            return ast.Constant(ITEMSIZE[PASSED_AS[base]] * lanes)
         case "parameter_declaration" if len(parts) == 2 and parts[1].type == "pointer_declarator":
             return ast.BinOp(
                 _tree(parts[0]), ast.Mult(), _tree(parts[1].named_children[-1])
@@ -282,6 +286,25 @@ def sum_of(
         case ast.Call() if variables and depth and (inner_tree := called(tree, variables)) is not None:
             return sum_of(inner_tree, variables, depth - 1)
     return {(f"({ast.unparse(tree)})",): 1}
+
+
+def smallest_of(tree: ast.expr | None, variables: Mapping[str, ast.expr | None]) -> list[ast.expr]:
+    """Return the numbers of which an expression is the smallest: a and b of ``min(a, b)``; none of another."""
+    for _ in range(DEPTH):
+        match tree:
+            case ast.Name(id=name):
+                tree = variables.get(name)
+            case ast.Call(func=ast.Name(id="min"), args=given):
+                return given
+            case ast.Call(func=ast.Name(id="max"), args=[tree, ast.Constant()] | [ast.Constant(), tree]):
+                continue
+    return []
+
+
+def number_of(written: Node | str, known: Mapping[str, ast.expr | None]) -> int | None:
+    """Return the whole number that a C expression is by what names stand for; None if it is none."""
+    terms = sum_of(python_of(written), known)
+    return None if terms is None or set(terms) - {()} else terms.get((), 0)
 
 
 def plus(sums: Iterable[Sum]) -> Sum | None:

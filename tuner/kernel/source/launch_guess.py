@@ -14,6 +14,7 @@ from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.source.expressions import (
     Sum,
     expression_text,
+    number_of,
     python_of,
     python_text,
     replaced,
@@ -25,7 +26,7 @@ from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.tree import code, names_in, text_of
 from tuner.kernel.source.types import CType, Parameter, base_of, vector_of
-from tuner.kernel.source.use import AXES, CodeUse, number_of, numbers_of
+from tuner.kernel.source.use import AXES, CodeUse, numbers_of
 from tuner.runtime.dtypes import ITEMSIZE
 
 if TYPE_CHECKING:
@@ -65,9 +66,8 @@ class LaunchGuess:
         blocks, grids, gaps = zip(*(read[axis] for axis in AXES), strict=True)
         self.blocks |= {one: axis for axis, one in zip(AXES, blocks, strict=True) if one in self._names.found}
         fixed = self._called is None and sum(text.isdecimal() and text != "1" for text in blocks) > 1
-        fixed |= self._unsure
-        left = _without_ones(grids)
-        grid = Given(left, "blocks", gap=True) if any(gaps) else left
+        fixed |= self._unsure or (self._called is None and self._use.folded())
+        grid = Given(_without_ones(grids), "blocks", gap=True) if any(gaps) else _without_ones(grids)
         template = f"<{', '.join(self._names.entry_arguments)}>" if self._names.entry_arguments else ""
         return LaunchDraft(
             self._names.file,
@@ -230,6 +230,10 @@ class LaunchGuess:
                 self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
             return step
         called = self._called_shape(1, axis)
+        made = python_of(next(iter(self._kernel.launch_bounds), "0"))
+        text = self._known(expression_text(replaced(made, {}, numbers_of(self._names.source, found)))) or "0"
+        if called is None and self._axes() == 1 and re.search(r"[A-Za-z].*\W", text):
+            return text
         tuned = [name for name in re.findall(r"[A-Za-z_]\w*", called or "") if name in found]
         if called is not None and tuned:
             self.blocks |= {tuned[0]: axis} if len(tuned) == 1 and found[tuned[0]] is None else {}
@@ -252,6 +256,8 @@ class LaunchGuess:
             return launched or str(number * threads)
         free = next((one for one in found if is_block(one) and _on(axis, one) and one not in self.blocks), "")
         if not by_block and free:
+            if f"(2 ** {free})" in names:
+                return f"2 ** {free}"
             self.blocks[free] = axis
             return free
         says = rf"\bblockDim\.{axis} == (\w+)" + r"|\bcub ?:: ?Block\w+ ?< ?[^,<>]+, ?(\w+)" * (axis == "x")
@@ -390,7 +396,5 @@ def _on(axis: str, name: str) -> bool:
 
 def _without_ones(texts: Sequence[str]) -> list[str]:
     """Return dimensions without the last ones that are 1."""
-    left = list(texts)
-    while len(left) > 1 and left[-1] == "1":
-        left.pop()
-    return left
+    last = max((place for place, text in enumerate(texts) if text != "1"), default=0)
+    return list(texts[: last + 1])

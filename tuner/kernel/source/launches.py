@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -58,6 +58,25 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
             multiprocessors,
             tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
         )
+
+
+def template_of(
+    kernel: str, launch: WrittenLaunch | None, declarations: Iterable[Node]
+) -> tuple[Sequence[str], Mapping[str, Node]]:
+    """Return what a kernel's template gets, and the variables of which that may be made.
+
+    Args:
+        kernel: its name, without namespaces.
+        launch: its launch; where it has none, an explicit instantiation counts.
+        declarations: of the source.
+    """
+    if launch is not None and launch.template:
+        return launch.template, launch.variables
+    for one in declarations:
+        for given in walk(one if one.type == "template_instantiation" else None, "template_function"):
+            if text_of(given.named_children[0]) == kernel:
+                return [*map(code, given.named_children[-1].named_children)], {}
+    return (), launch.variables if launch is not None else {}
 
 
 def _allocated(function: Node) -> Iterator[tuple[str, Node]]:

@@ -8,27 +8,24 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
-from tuner.kernel.source.classes import Enumeration, is_number, words_of
+from tuner.kernel.source.classes import Enumeration, enumeration_of, is_number, words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import in_all_branches
-from tuner.kernel.source.expressions import DEPTH, python_of
-from tuner.kernel.source.parameters import SMALL, is_choice, is_size, is_stride
+from tuner.kernel.source.expressions import DEPTH, number_of, python_of
+from tuner.kernel.source.launches import template_of
+from tuner.kernel.source.parameters import NO_SIZE, SMALL, is_choice, is_size, is_stride
 from tuner.kernel.source.tree import code, head_of, name_node, names_in, text_of, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
-from tuner.kernel.source.use import LEAST_SIZE, number_of, numbers_of
+from tuner.kernel.source.use import LEAST_SIZE, numbers_of
 from tuner.kernel.toml.table import is_name, name_for
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 
 if TYPE_CHECKING:
     from tree_sitter import Node
-
-_NO_SIZE = re.compile(
-    r"(?i)((\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps)"
-)
 
 
 class SourceNames:
@@ -131,7 +128,8 @@ class SourceNames:
 
     def _take_template(self) -> None:
         """Make parameters of a template's numbers, and dtype roles of its types."""
-        given, variables = (self.called.template, self.called.variables) if self.called else ((), {})
+        declared = (one.node for one in self.source.items)
+        given, variables = template_of(self.kernel.short_name, self.called, declared)
         self.entry_arguments: list[str] = []
         self.switches: set[str] = set()  # numbers that are true or false
         self.enumerations: dict[str, Enumeration] = {}
@@ -155,41 +153,41 @@ class SourceNames:
                 self.entry_arguments.append(f"{role}_type")
             elif name and is_number(kind, self.source.text):
                 parameter = self.named(name)
-                self.enumerations[parameter] = of = self._enumeration(kind)
-                known = (self.number(of.value(one), variables) for one in (value, default))
+                self.enumerations[parameter] = of = enumeration_of(kind, self.source.enumerations)
+                known = [self.number(of.value(one), variables) for one in (value, default) if one]
+                if of.name and not of.values and "::" in value and known == [None] * len(known):
+                    self.entry_arguments.append(value)  # a name of an enumeration of others
+                    continue
                 self.found[parameter] = next((one for one in known if one is not None), None)
                 self.switches |= {parameter} if "bool" in kind.split() else set()
                 self.entry_arguments.append(f"{of.cast}{{{{ {parameter} }}}}")
+            elif value in self.source.structs and not self._is_passed(name):
+                self.entry_arguments.append(value)  # a class of functions that the source chooses
             elif default and number >= len(given):
                 break  # it stays what it is, as do those behind it, which have defaults, too
             else:
-                self._no_choice(f"{kind} {name}")
-
-    def _enumeration(self, kind: str) -> Enumeration:
-        """Return the enumeration that a template's number is of: without names for others."""
-        base = base_of(kind.split())
-        found = self.source.enumerations.get(base.rpartition("::")[2], Enumeration("", {}))
-        name = found.name if found.name and "::" not in base else base
-        return replace(found, name="" if base in (*PASSED_AS, "auto") else name)
+                raise KernelError(
+                    f"{self.file}:{self.kernel.line}: template parameter {kind} {name} of {self.kernel.name} cannot"
+                    " be chosen by itself",
+                    "write a kernel that calls it with the types that you use",
+                )
 
     def _is_class(self, name: str, value: str) -> bool:
         """Return whether a template's type is a class, such as a functor: of the source, or as the code calls it."""
-        passed = [one.name for one in self.kernel.parameters if one.type.text == name]
+        passed = self._is_passed(name)
         text = code(self.kernel.body)
         called = [*passed, *re.findall(rf"\b{name} (\w+) ?[;{{]", text), rf"{name}(?:\(\)| ?{{ ?}}|::\w+)"]
         of_source = value.partition("<")[0].strip() in self.source.structs
         return of_source or re.search(rf"\b(?:{'|'.join(called)})\(", text) is not None
 
+    def _is_passed(self, kind: str) -> list[str]:
+        """Return the parameters of a type by value."""
+        return [one.name for one in self.kernel.parameters if one.type.text == kind]
+
     def _is_index(self, name: str, value: str) -> bool:
         """Return whether a template's type is that of places, passed by value: no dtype of the problem."""
-        passed = any(one.type.text == name for one in self.kernel.parameters)
-        return passed and DTYPES[PASSED_AS.get(value, "int32")].whole and self._counts(name)
-
-    def _no_choice(self, parameter: str) -> NoReturn:
-        raise KernelError(
-            f"{self.file}:{self.kernel.line}: template parameter {parameter} of {self.kernel.name} cannot be"
-            " chosen by itself",
-            "write a kernel that calls it with the types that you use",
+        return (
+            bool(self._is_passed(name)) and DTYPES[PASSED_AS.get(value, "int32")].whole and self._counts(name)
         )
 
     def _take_macros(self, undefined: Mapping[str, bool]) -> None:
@@ -209,9 +207,10 @@ class SourceNames:
             used = name in used_here
             if macro.guarded and used and name.endswith("_type"):
                 self.dtypes[name.removesuffix("_type")] = [CType("", macro.value, 1).dtype or "float32"]
-            if not (used and macro.parameters is None and re.fullmatch(r"\(?\d+[uU]?\)?", macro.value)):
+            written = macro.value if re.fullmatch(r"[\d()uUlL<*+ -]+", macro.value) else ""  # 256, (1 << 20)
+            value = number_of(written, {}) if used and macro.parameters is None and written else None
+            if value is None:
                 continue
-            value = int(macro.value.strip("()uU"))
             if macro.guarded or (value >= LEAST_SIZE and is_size(name) and name in of_kernel):
                 self._take_macro(name, value)
             elif value >= LEAST_SIZE and not is_choice(name) and name in of_kernel:
@@ -240,7 +239,7 @@ class SourceNames:
         """Take a macro, or a number of the template, that elements are compared with for a size."""
         of_template = f"{{{{ {name} }}}}"
         what = "a size of the template" if of_template in self.entry_arguments else "a size that is a macro"
-        self.options[name] = Given([self.found.pop(name)], what, gap=True)
+        self.options[name] = Given([self.found.pop(name) or LEAST_SIZE], what, gap=True)
         self.doubtful.discard(name)
         sizes = {of_template: f"{{{{ problem.{name} }}}}"}
         self.entry_arguments = [sizes.get(one, one) for one in self.entry_arguments]
@@ -316,7 +315,7 @@ class SourceNames:
         """Tell sizes from other numbers among those that are passed by value."""
         whole = [one for one in self.numbers if DTYPES[str(one.type.dtype)].whole]
         wide = (one for one in whole if ITEMSIZE[str(one.type.dtype)] > 1)
-        sizes = [one for one in wide if not _NO_SIZE.fullmatch(self.short.get(one.name, one.name))]
+        sizes = [one for one in wide if not NO_SIZE.fullmatch(self.short.get(one.name, one.name))]
         large = [one for one in sizes if not SMALL.fullmatch(one.name)]
         self.sizes = {self.named(one.name): self._called_with(one) for one in sizes}
         for one in self.numbers:

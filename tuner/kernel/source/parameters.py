@@ -17,13 +17,18 @@ _SIZE = re.compile(
     r"(?:_?[xyzmnkwh])?\Z"
 )
 _STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch)\w*")
-SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row)\w*")
+NO_SIZE = re.compile(
+    r"(?i)((\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps)"
+)
+"""Numbers that a kernel is passed which are no sizes."""
+SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row|ksize|kernel|pool)\w*")
 _BLOCK = re.compile(
     r"(?i)(?!.*per)(.*(block|threads|tpb|blk|bdim|work_?group|wg).*|[bt][xyz]|ntx|nty|n_?threads|local_?size(_?[xyz])?)"
     r"|.*threads?_?per_?(block|cta|work_?group|wg).*"
 )
 _SWITCH = re.compile(r"(?i)(use|enable|with|has|is|do|no)_\w+|\w+_(enabled|flag|on)")
 _KINDS = (
+    (re.compile(r"(?i)(log2?|lg)_?\w*(block|threads)\w*"), (5, 6, 7, 8, 9, 10), 8),
     (re.compile(r"(?i)(threads|lanes)_?per_?\w+"), (1, 2, 4, 8, 16, 32), 8),
     (re.compile(r"(?i).*warps?.*"), (1, 2, 4, 8, 16), 4),
     (re.compile(r"(?i).*(stages?|pipeline|buffers).*"), (1, 2, 3, 4), 2),

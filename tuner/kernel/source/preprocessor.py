@@ -153,6 +153,12 @@ def expanded(source: Preprocessed) -> str:
         if left < 0 or len(values) < len(of):
             return match[0]
         text = re.sub(r",\s*##\s*(?=__VA_ARGS__)", ", " if values.get("__VA_ARGS__") else "", macro.value)
+        # (i) + n * j reads like a cast where i is a name
+        text = re.sub(
+            r"(?<!\w)\(\s*(\w+)\s*\)(?=\s*[+-][^+=-])",
+            lambda one: one[1] if values.get(one[1], "").isidentifier() else one[0],
+            text,
+        )
         inner = re.sub(r"[A-Za-z_]\w*", lambda word: values.get(word[0], word[0]), text)
         inner = re.sub(r"\s*##\s*", "", inner)
         return inner + "\n" * (match[0].count("\n") - inner.count("\n"))

@@ -111,8 +111,8 @@ class Tensors:
             note = "the shape: its indices are multiples of a number that the kernel is passed"
         elif any(self._tuned(one) for index in use.indices for one in index):
             note = "the shape: its indices are multiples of a parameter"
-        if use.stepped:
-            note = "the shape: a loop moves its pointer"
+        if use.moved:
+            note = f"the shape: {use.moved}"
         extents = [self._names.text(expression_text(python_text(str(extent))) or "1") for extent in shape]
         lanes = one.type.lanes
         if lanes > 1:
@@ -124,6 +124,9 @@ class Tensors:
         elif extents[-1] in self._names.sizes and use.lanes > 1 and not self._use.inner:
             of_vectors = f"{extents[-1]} is a whole number of vectors"
             self.constraints.setdefault(of_vectors, f"{extents[-1]} % {use.lanes} == 0")
+        for size, group in re.findall(r"'(\w+) // (\w+)'", str(extents)):
+            if group in self._names.options:
+                self.constraints[f"{size} is a whole number of {group}"] = f"{size} % {group} == 0"
         role, init, more = self._role_of(one, use)
         if (each := self._offsets.get(one.name)) is not None:
             init, more = (
@@ -163,6 +166,7 @@ class Tensors:
         """Return to what number a loop counts that goes through rows or planes, j of ``x[j * n + i]``, or 0."""
         sizes = {one: sum(map(self._use.is_size, one)) for one in index}
         rows = [one for one, count in sizes.items() if count and count == max(sizes.values())]
+        rows = [one for one in rows if index[one] == max(index[other] for other in rows)]
         counted = [part for one in rows for part in one if part in self._use.begins]
         if len(rows) != 1 or len(counted) != 1:
             return 0

@@ -84,11 +84,11 @@ def _is_declared(node: Node) -> bool:
 
 
 def _is_called(node: Node) -> bool:
-    """Return whether a name is a function's, a member's, a label, or one in a namespace."""
+    """Return whether a name is a function's, a literal's, a member's, a label, or one in a namespace."""
     if node.type in ("field_identifier", "namespace_identifier"):
         return True
     parent = node.parent
     called = parent.child_by_field_name("function") if parent is not None else None
     return called == node or (
-        parent is not None and parent.type in ("qualified_identifier", "goto_statement")
+        parent is not None and parent.type in ("qualified_identifier", "goto_statement", "operator_name")
     )

@@ -16,9 +16,11 @@ from tuner.kernel.source.expressions import (
     Product,
     Sum,
     largest_of,
+    number_of,
     plus,
     python_of,
     python_text,
+    smallest_of,
     sum_of,
     sum_text,
     times,
@@ -59,6 +61,13 @@ class CodeUse:
         numbers = numbers_of(source, but={*self.sizes, *guarded})
         numbers |= {name: python_text(length) for name, length in lengths.items()}
         numbers["warpSize"] = ast.Constant(32)
+        if not (
+            self.uses("blockIdx.x") or self.uses("this_grid")
+        ):  # a ticket that a block takes is its number
+            tickets = re.findall(r"\b(\w+) = \(?(?:\w+\) ?)?atomicAdd\([^;]*, 1[uUlL]*\)", self.code)
+            numbers |= {
+                one: ast.Name("blockIdx_x") for one in tickets if re.search(rf"\b{one} \*", self.code)
+            }
         values = dict(variables_of(self.body))
         trees = {name: python_of(value) for name, value in values.items()}
         numbers |= {name: tree for name, tree in trees.items() if isinstance(tree, ast.Lambda)}
@@ -90,6 +99,10 @@ class CodeUse:
         """What a variable stays below its bound with: 16 * t of ``t * 16 + threadIdx.x < n``."""
         for name, bound in self._comparisons():
             self.bounds.setdefault(name, bound)
+        for name, tree in self.begins.items():  # clamped: min(i, n - 1)
+            for last in map(self.sum, smallest_of(tree, self.variables)):
+                if last and self._of_problem(last) and last.get(()) == -1 and name not in changed:
+                    self.bounds.setdefault(name, plus([last, {(): 1}]) or {})
         loads = {name for name, one in source.macros.items() if one.value.startswith("__ld")}
         names = {one.name: one.rows for one in kernel.parameters if one.type.pointers}
         accesses = Accesses(self.body, names, values, self.sum, list(self._conditional()), loads)
@@ -172,6 +185,8 @@ class CodeUse:
                 continue
             for side, other, reads in zip(sides, sides[::-1], (sign, sign.translate(_TURNED)), strict=True):
                 low, high = sum_of(python_of(side)), self.sum(other)
+                least = smallest_of(python_of(other), self.variables) if reads[0] == "<" else ()
+                high = next((of for of in map(self.sum, least) if of and self._of_problem(of)), high)
                 if low is None or high is None:
                     continue
                 names = [product for product in low if product]
@@ -204,10 +219,17 @@ class CodeUse:
         grows = any(factor > 0 for product, factor in terms.items() if product)
         return bool(names) and grows and names <= self.sizes | {"min", "max", "ceil_div"}
 
-    def _places(self, terms: Sum, of: str = "") -> bool:
+    def _places(self, terms: Sum, of: str = "", depth: int = 2) -> bool:
         """Return whether a sum depends on a block or thread, or on a ``block``."""
         full = sum_of(python_text(sum_text(terms)), self.first) or {}
-        return any(f"{of}Idx_" in name for product in full for name in product)
+        parts = [name for product in full for name in product]
+        inner = {
+            name for one in parts if one[0] == "(" for name in re.findall(r"[A-Za-z_]\w*(?! ?[\[(])", one)
+        }
+        inner &= self.begins.keys() if depth else set()
+        return any(f"{of}Idx_" in name for name in parts) or any(
+            self._places({(name,): 1}, of, depth - 1) for name in inner
+        )
 
     # -- shapes, grids and blocks
 
@@ -272,8 +294,9 @@ class CodeUse:
 
     def is_size(self, part: str) -> bool:
         """Return whether a part of a product is a size of the problem, or a size by a number: ``C / 4``."""
-        of = re.fullmatch(r"\((\w+) // \d+\)", part)
-        return (of[1] if of else part) in self.sizes
+        of = re.fullmatch(r"\((\w+) // (\w+)\)", part)
+        known = not of or of[2].isdecimal() or of[2] in self.sizes
+        return known and (of[1] if of else part) in self.sizes
 
     def bound(self, name: str) -> str | None:
         """Return the extent of the problem that a variable stays below; None where the code does not say."""
@@ -336,11 +359,28 @@ class CodeUse:
         return re.search(rf"\b{re.escape(name)}\b", self.code) is not None
 
     def divided(self, axis: str) -> int:
-        """Return by what number ``threadIdx`` of an axis is divided, as 32 for a warp or a tile; 1 if by none."""
-        divided = re.search(rf"threadIdx\.{axis} / (\d+)\b", self.code)
+        """Return by what number ``threadIdx`` is divided beside ``blockIdx``, as 32 for a warp or a tile; else 1."""
         if axis == "x" and self.uses("meta_group_rank"):  # of a tile of cooperative groups
-            divided = re.search(r"\b(?:tiled_partition|thread_block_tile) ?< ?(\d+)", self.code) or divided
-        return int(divided[1]) if divided else 1
+            tile = re.search(r"\b(?:tiled_partition|thread_block_tile) ?< ?(\d+)", self.code)
+            return int(tile[1]) if tile else 1
+        indices = [index for use in self.pointers.values() for index in use.indices]
+        for terms in (*(sum_of(tree, self.first) or {} for tree in self.begins.values()), *indices):
+            parts = {part for product in terms for part in product}
+            for part in parts if f"blockIdx_{axis}" in parts else ():
+                found = re.fullmatch(r"\((\w+) // (\w+)\)", part)
+                if found and sum_of(ast.Name(found[1]), self.first) == {(f"threadIdx_{axis}",): 1}:
+                    return number_of(found[2], self._numbers) or 1
+        return 1
+
+    def folded(self) -> bool:
+        """Return whether an index has a warp's place among some in a row: ``warp % WARPS_N``."""
+        for tree in self.begins.values():
+            parts = [part for product in sum_of(tree, self.first) or {} for part in product]
+            found = re.findall(r"\((\w+) % [A-Za-z_]\w*\)", " ".join(parts))
+            of_warps = (" // " in str(sum_of(ast.Name(one), self.first)) for one in found)
+            if "blockIdx_" in str(parts) and any(of_warps):
+                return True
+        return False
 
 
 def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
@@ -358,9 +398,3 @@ def numbers_of(source: Source, but: Collection[str] = ()) -> dict[str, ast.expr 
     plain = {name: one.value for name, one in source.macros.items() if one.parameters is None}
     numbers = {name: python_of(text) for name, text in {**plain, **source.constants}.items()}
     return {name: tree for name, tree in {**source.functions, **numbers}.items() if name not in but}
-
-
-def number_of(written: Node | str, known: Mapping[str, ast.expr | None]) -> int | None:
-    """Return the whole number that a C expression is by what names stand for; None if it is none."""
-    terms = sum_of(python_of(written), known)
-    return None if terms is None or set(terms) - {()} else terms.get((), 0)
