@@ -327,7 +327,7 @@ def test_clocks_that_the_owner_has_set_are_no_tag(card: Card, timer: Timer) -> N
 
 
 def test_last_take_decides_between_slow_hardware_and_a_contradiction(card: Card, timer: Timer) -> None:
-    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.115, 0.225)]
+    card.spells = [(start, start + 0.05, "hw_slowdown") for start in (0.005, 0.065, 0.125)]
     group = Group(card, takes=(*([Take()] * (TRIES - 1)), Take(stamps=0.5)))
     with pytest.raises(ClockMismatchError, match="on the GPU's clock"):
         take(timer, group)
