@@ -148,8 +148,8 @@ COLD_AFTER_S = 0.2
 TRIES = 4
 """Takes of a group that something else disturbed."""
 WAIT_S = (0.05,) * 62
-"""Pauses while the hardware slows down by itself, mostly for less than 0.7 s; after the last the group is taken as it
-is, and tagged."""
+"""Pauses while the hardware slows down by itself, at times for some 0.5 s on a hot H100; after the last the group is
+taken as it is, and tagged."""
 MOST_WAITING_S = TRIES * (sum(WAIT_S) + WARM_UP_S)
 """What the takes of one group can add to the time of its own work: waiting, and load ahead of it."""
 

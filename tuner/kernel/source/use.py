@@ -61,9 +61,8 @@ class CodeUse:
         numbers = numbers_of(source, but={*self.sizes, *guarded})
         numbers |= {name: python_text(length) for name, length in lengths.items()}
         numbers["warpSize"] = ast.Constant(32)
-        if not (
-            self.uses("blockIdx.x") or self.uses("this_grid")
-        ):  # a ticket that a block takes is its number
+        if not self.uses("blockIdx.x") and not self.uses("this_grid"):
+            # A ticket that a block takes is its number.
             tickets = re.findall(r"\b(\w+) = \(?(?:\w+\) ?)?atomicAdd\([^;]*, 1[uUlL]*\)", self.code)
             numbers |= {
                 one: ast.Name("blockIdx_x") for one in tickets if re.search(rf"\b{one} \*", self.code)
