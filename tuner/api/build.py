@@ -20,6 +20,7 @@ from tuner.api.arrays import is_array, number, on_host
 from tuner.api.call import Call, require
 from tuner.api.description import Described, Reader
 from tuner.core.errors import UsageError, suggestion, typed
+from tuner.core.trees import parsed
 from tuner.kernel.functions import imported_files
 from tuner.kernel.headers import named_file, read_source
 from tuner.kernel.source.declarations import KernelSignature, Source
@@ -152,7 +153,7 @@ def build_of(given: Callable[..., Any] | str) -> Build:
         file, name = _place_of(given)
     source = read_source(file)
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except SyntaxError as error:
         raise UsageError(f"{file.name}:{error.lineno}: {error.msg}", "correct it") from None
     bound = {one: node for node in tree.body for one in _bound(node)}
@@ -163,7 +164,7 @@ def build_of(given: Callable[..., Any] | str) -> Build:
     program = getattr(sys.modules["__main__"], "__file__", None)
     if program is not None and Path(program).resolve() == file:  # to run all of it would tune again
         source = _needed(source, tree, name)
-        tree = ast.parse(source)
+        tree = parsed(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.level:
             raise UsageError(f"{file.name}:{node.lineno} imports by a dot", "import by the package's name")

@@ -29,6 +29,7 @@ import numpy as np
 
 from tuner.core.errors import UsageError
 from tuner.core.phases import process_began
+from tuner.core.trees import parsed
 from tuner.kernel.functions import arguments_for, first_line, location
 
 CALLERS = "callers"
@@ -98,7 +99,7 @@ def portable(function: Callable[..., Any]) -> tuple[str, str]:
     """
     try:
         code, names, takes = function.__code__, function.__globals__, inspect.getfullargspec(function)
-        whole = ast.parse("".join(inspect.findsource(function)[0]))
+        whole = parsed("".join(inspect.findsource(function)[0]))
         changed = _changed(Path(code.co_filename))
     except (OSError, TypeError, ValueError, SyntaxError, AttributeError):
         return "", ""

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tuner.core.errors import ExpressionError, suggestion
+from tuner.core.trees import parsed
 from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown, with_names
 
 FUNCTIONS = {
@@ -152,7 +153,7 @@ class _Expanded(ast.NodeTransformer):
         if len(arguments) != len(names):
             raise ExpressionError(f"{short} takes {len(names)}", f"not {len(arguments)}")
         values = dict(zip(names, arguments, strict=True))
-        return with_names(ast.parse(text, mode="eval").body, values)
+        return with_names(parsed(text, "eval").body, values)
 
 
 def _checked(node: ast.expr, names: dict[str, None], text: str) -> ast.expr:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from tuner.core.errors import ExpressionError
+from tuner.core.trees import parsed
 from tuner.runtime.expressions import MAX_DEPTH
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -52,7 +53,7 @@ def parse_tree(text: str, what: str = "", remedy: str = "") -> ast.expr:
     """
     try:
         whole = text.strip()
-        body = ast.parse(f"({whole}\n)" if "\n" in whole else whole, mode="eval").body
+        body = parsed(f"({whole}\n)" if "\n" in whole else whole, "eval").body
     except (RecursionError, MemoryError):  # of Python's own parser, which stops later than MAX_DEPTH
         raise _too_deep(text) from None
     except (SyntaxError, ValueError) as error:

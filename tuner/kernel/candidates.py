@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.core.errors import KernelError, UsageError, suggestion
+from tuner.core.trees import parsed
 from tuner.kernel.baselines import Baseline, checked_launch, existing, launches_in, parse_baseline
 from tuner.kernel.functions import BaselineKind, PythonFunction
 from tuner.kernel.headers import read_source
@@ -83,7 +84,7 @@ def _function_in(path: Path, named: str = "") -> str:
     Nothing is run: any other place where the file says a name may be one where it gets it.
     """
     try:
-        tree = ast.parse(read_source(path))
+        tree = parsed(read_source(path))
     except (SyntaxError, ValueError, RecursionError) as error:
         raise KernelError(f"{path.name} is no Python: {error}") from None
     functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]

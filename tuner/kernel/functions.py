@@ -23,6 +23,7 @@ from typing import Any
 
 from tuner.core.errors import CompileError, TunerError, UsageError, suggestion, typed
 from tuner.core.model import Value
+from tuner.core.trees import parsed
 from tuner.kernel.headers import read_source
 
 MAX_MESSAGE = 300
@@ -58,7 +59,7 @@ class PythonFunction:
     def parameters(self) -> frozenset[str]:
         """Return the names of what it takes, by its file's text, which is not run; none where that lacks it."""
         with suppress(OSError, SyntaxError, ValueError):
-            for node in ast.parse(self.file.read_bytes()).body:
+            for node in parsed(self.file.read_bytes()).body:
                 if isinstance(node, ast.FunctionDef) and node.name == self.name:
                     return frozenset(
                         one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
@@ -209,7 +210,7 @@ def libraries_built_with(functions: Iterable[PythonFunction | None]) -> set[str]
     files = {function.file for function in functions if function is not None and function.builds}
     names = {"torch"} if files else set()
     for path in files:
-        for tree in modules_of(ast.parse(read_source(path)), path).values():
+        for tree in modules_of(parsed(read_source(path)), path).values():
             for node in ast.walk(tree):
                 if isinstance(node, ast.Import):
                     names |= {alias.name for alias in node.names}
@@ -224,7 +225,7 @@ def modules_of(tree: ast.Module, path: Path) -> dict[Path, ast.Module]:
     while pending:
         file = pending.pop(0)
         for module in sorted(_imported(trees[file], file, path.parent) - trees.keys()):
-            trees[module] = ast.parse(read_source(module))
+            trees[module] = parsed(read_source(module))
             pending.append(module)
     return trees
 

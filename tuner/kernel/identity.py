@@ -22,6 +22,7 @@ from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Run, Trial, digest
 from tuner.core.signals import OutOfTimeError, time_limit
+from tuner.core.trees import parsed
 from tuner.expressions.arithmetic import Expression
 from tuner.expressions.array import ArrayExpression
 from tuner.kernel.functions import modules_of
@@ -278,9 +279,7 @@ def file_digest(path: Path) -> str:
     try:
         if path.suffix == ".py":
             with contextlib.suppress(ValueError, SyntaxError, RecursionError):
-                return digest(
-                    [_plain(tree) for tree in modules_of(ast.parse(read_source(path)), path).values()]
-                )
+                return digest([_plain(tree) for tree in modules_of(parsed(read_source(path)), path).values()])
         stat = path.stat()
         return _bytes_digest(path, stat.st_mtime_ns, stat.st_size)
     except OSError as error:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tuner.core.errors import KernelError
+from tuner.core.trees import parsed
 from tuner.expressions.parsing import copied, with_names
 from tuner.kernel.source.tree import expression, name_node, text_of, walk, words
 from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of, vector_of
@@ -64,7 +65,7 @@ def python_text(text: str) -> ast.expr:
         KernelError: it is none, as of damaged text.
     """
     try:
-        return ast.parse(text, mode="eval").body
+        return parsed(text, "eval").body
     except SyntaxError:
         raise KernelError(
             f"the source has {text!r} where a name or a number is expected", "correct it"

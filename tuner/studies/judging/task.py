@@ -12,6 +12,7 @@ from pathlib import Path
 from tuner.core.conditions import Mode
 from tuner.core.errors import UsageError
 from tuner.core.model import Gpu, Problem, digest
+from tuner.core.trees import parsed
 from tuner.devices.base import Contestant
 from tuner.kernel.baselines import Baseline
 from tuner.kernel.default import default_configuration
@@ -102,7 +103,7 @@ def imported(file: Path) -> list[Path]:
     waiting = [file] if file.suffix == ".py" else []
     while waiting:
         with suppress(OSError, SyntaxError, ValueError):  # running it says so
-            for node in ast.walk(ast.parse(waiting.pop().read_bytes())):
+            for node in ast.walk(parsed(waiting.pop().read_bytes())):
                 names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
                 names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
                 for first in filter(None, (name.partition(".")[0] for name in names)):
