@@ -224,3 +224,93 @@ def test_a_shape_that_a_passed_step_decides_is_marked(capsys: pytest.CaptureFixt
         int main() { int step = 2; thin<<<grid, block>>>(x, y, step, wide, rows, cols); }""",
     )
     assert "multiples of a number that the kernel is passed" in Path("kernel.toml").read_text(), printed
+
+
+BOUND = "const int i = blockIdx.x * blockDim.x + threadIdx.x; if (i >= n) return;"
+READ: dict[str, tuple[str, list[str]]] = {
+    "a launch by the runtime's function": (
+        f"""__global__ void k(const float* x, float* y, int n) {{ {BOUND} y[i] = x[i]; }}
+        void run(float* x, float* y) {{ int n = 1 << 20; dim3 grid((n + 127) / 128), block(128);
+            void* args[] = {{&x, (void*)&y, &n}};
+            cudaLaunchKernel(reinterpret_cast<const void*>(&k), grid, block, args, 0, nullptr); }}""",
+        ["sizes = { n = 1048576 }", "default = 128", 'grid = ["ceil_div(n, block_size)"]'],
+    ),
+    "defaults of a function": (
+        f"__global__ void k(float* y, int n, float eps = 1e-5f, int rounds = 3) {{ {BOUND} y[i] += eps * rounds; }}",
+        ['eps = { dtype = "float32", value = 1e-05 }', 'rounds = { dtype = "int32", value = "3" }'],
+    ),
+    "numbers of the host that are divided": (
+        f"""__global__ void k(float* y, int n, float f) {{ {BOUND} y[i] *= f; }}
+        void run(float* y) {{ const int H = 56, S = 2, P = H / S, n = 8 * P * P; k<<<n / 64, 64>>>(y, n, 2.f); }}""",
+        ["sizes = { n = 6272 }"],
+    ),
+    "vectors of other bytes": (
+        """__global__ void k(const half* x, half* y, const signed char* w, int n) {
+            const int i = blockIdx.x * 256 + threadIdx.x; const int* w4 = (const int*)w;
+            if (i < n / 8) { ((uint4*)y)[i] = reinterpret_cast<const uint4*>(x)[i]; y[0] = w4[2 * i + 1]; } }""",
+        ['x = { shape = ["n"]', 'y = { shape = ["n"]', '"n % 8 == 0"', 'w = { shape = ["n"]'],
+    ),
+    "rows of half2": (
+        """__global__ void k(half2* x, int hidden) { const int half = hidden / 2; x += (size_t)blockIdx.x * half;
+            for (int i = threadIdx.x; i < half; i += blockDim.x) x[i] = __hadd2(x[i], x[i]); }""",
+        ['x = { shape = ["rows", "hidden"]', 'grid = ["rows"]'],
+    ),
+    "an element for each warp": (
+        """template <int WARPS> __global__ void k(const float* x, float* y, int rows) {
+            __shared__ float part[WARPS]; part[threadIdx.x / 32] = x[blockIdx.x * rows + threadIdx.x];
+            __syncthreads(); if (threadIdx.x == 0) y[blockIdx.x] = part[WARPS - 1]; }
+        void run(float* x, float* y, int rows) { k<4><<<rows, 4 * 32>>>(x, y, rows); }""",
+        ['block = ["32 * WARPS"]', "WARPS = { values = [1, 2, 4, 8, 16], default = 4"],
+    ),
+    "rows of a block by its threads along y": (
+        """template <int ROWS, int VEC> __global__ void k(const float* x, float* y, int rows, int dim) {
+            const int row = blockIdx.x * ROWS + threadIdx.y; if (row >= rows) return;
+            for (int c = threadIdx.x * VEC; c < dim; c += 32 * VEC)
+                for (int v = 0; v < VEC; ++v) y[row * dim + c + v] = x[row * dim + c + v]; }""",
+        ['block = ["32", "ROWS"]\n', 'grid = ["ceil_div(rows, ROWS)"]'],
+    ),
+    "the place of the best": (
+        f"""__global__ void k(const float* x, float* sums, int* count, int n, int m, int threshold) {{ {BOUND}
+            int best = 0; for (int j = 0; j < m; ++j) if (x[j] > x[best] && x[j] > threshold) best = j;
+            atomicAdd(&sums[best * 3 + 1], x[i]); atomicAdd(count + best, 1); }}""",
+        ['count = { shape = ["m"]', "added to\n", 'threshold = { dtype = "int32", value = "1" }'],
+    ),
+    "what a border leaves out": (
+        """#ifndef RADIUS
+        #define RADIUS 2
+        #endif
+        __global__ void k(const float* x, float* y, int width, int height, size_t pitch) {
+            const int c = blockIdx.x * blockDim.x + threadIdx.x, r = blockIdx.y * blockDim.y + threadIdx.y;
+            if (c < RADIUS || r < RADIUS || c >= width - RADIUS || r >= height - RADIUS) return;
+            y[r * pitch + c] = x[(r - RADIUS) * pitch + c + RADIUS]; }""",
+        [
+            'x = { shape = ["height", "width"]',
+            'role = "inout", init = "zeros"',
+            'value = "width"',
+            "ceil_div(width, block_x)",
+        ],
+    ),
+    "rows and their number by the template": (
+        f"""template <int K, int DIM> __global__ void k(const float* x, float* y, int n) {{ {BOUND} float d[K] = {{}};
+            for (int j = 0; j < DIM; ++j) d[j % K] += x[i * DIM + j];
+            for (int k = 0; k < K; ++k) y[k * n + i] = d[k]; }}""",
+        [
+            "sizes.DIM = 64  # TODO",
+            "sizes.K = 64  # TODO",
+            'x = { shape = ["n", "DIM"]',
+            'y = { shape = ["K", "n"]',
+        ],
+    ),
+    "names that become one": (
+        f"__global__ void k(float* y, int n, float \u03b1, float \u03b2) {{ {BOUND} y[i] = \u03b1 * y[i] + \u03b2; }}",
+        ['arguments = ["y", "n", "_", "__"]'],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", READ)
+def test_what_sources_say_in_other_ways_is_read(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text, expected = READ[what]
+    init(capsys, text)
+    written = Path("kernel.toml").read_text()
+    assert [one for one in expected if one not in written] == [], written

@@ -278,7 +278,7 @@ OPEN = {
     "rows of a parameter": (
         """template <int N> __global__ void k(float* y, int rows) {
             for (int r = blockIdx.x; r < rows; r += gridDim.x) y[r * N + threadIdx.x] = 1; }""",
-        ["# TODO: the shape: its indices are multiples of a parameter"],
+        ["sizes.N = 64  # TODO: a size of the template", 'y = { shape = ["rows", "N"]', "k<{{ problem.N }}>"],
     ),
     "rows of threads": (
         """__global__ void k(float* y, int n) { const int i = __umul24(blockIdx.x, blockDim.x) + threadIdx.x;

@@ -204,10 +204,9 @@ __global__ void row_sums(const float* x, float* sums, int rows, int columns) {
     assert data["variants"]["main"]["parameters"]["TILE"]["values"] == [1, 2, 4, 8, 16, 32]
 
 
-@pytest.mark.parametrize(
-    "launched", ["", "void run(float* a) { joined<float, Sum><<<1, 128>>>(a, a, 128, Sum()); }"]
-)
-def test_a_class_of_functions_is_not_chosen(launched: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_class_of_functions_is_that_of_the_launch_and_passed_as_its_only_byte(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = """
     struct Sum { __device__ float operator()(float a, float b) const { return a + b; } };
     template <typename T, class F> __global__ void joined(const T* a, T* b, int n, F join) {
@@ -215,8 +214,15 @@ def test_a_class_of_functions_is_not_chosen(launched: str, capsys: pytest.Captur
         if (i < n) b[i] = join(a[i], b[i]);
     }
     """
-    Path("joined.cu").write_text(text + launched)
+    Path("joined.cu").write_text(text)
     assert_refused(said_by(capsys, "init", "joined.cu"), 2, "class F of joined")
+    data, _ = init(
+        capsys, f"{text} void run(float* a) {{ joined<float, Sum><<<1, 128>>>(a, a, 128, Sum()); }}"
+    )
+    assert launch(data)["entry"] == "joined<input_type, Sum>"
+    assert launch(data)["arguments"] == ["a", "b", "n", {"value": "0", "dtype": "uint8"}]
+    said = said_by(capsys, "check", "kernel.toml", "--configurations", "1")
+    assert said.code == 0, said.out
 
 
 def test_structs_are_words_and_a_missing_type_is_a_number(capsys: pytest.CaptureFixture[str]) -> None:

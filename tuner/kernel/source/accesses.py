@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from tuner.kernel.source.tree import (
     text_of,
     walk,
 )
-from tuner.kernel.source.types import vector_of
+from tuner.kernel.source.types import CType, Parameter, base_of, bytes_of, vector_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -53,7 +53,7 @@ class Accesses:
 
     Args:
         body: the code.
-        names: the parameters that are pointers, with the extents of what they point to.
+        names: the parameters that are pointers.
         values: what variables begin as.
         total: returns an expression as a sum.
         left_out: where elements at an edge, or some by what is in an array, are left out.
@@ -63,13 +63,13 @@ class Accesses:
     def __init__(
         self,
         body: Node | None,
-        names: Mapping[str, Sequence[str]],
+        names: Mapping[str, Parameter],
         values: Mapping[str, Node],
         total: Callable[[Node], Sum | None],
         left_out: Collection[range],
         loads: Collection[str],
     ) -> None:
-        self._sum, self._left_out, self._loads, self._rows = total, left_out, loads, names
+        self._sum, self._left_out, self._loads, self._names = total, left_out, loads, names
         self.pointers = {name: Use() for name in names}
         self.aliases: dict[str, Alias] = {name: (name, {}, 1) for name in self.pointers}
         """Variables that are pointers, with what each is made of."""
@@ -112,7 +112,7 @@ class Accesses:
             case "cast_expression" | "call_expression":
                 kind, inner = cast_of(node)
                 of = self._alias(inner)
-                return of and (of[0], of[1], of[2] * vector_of(kind)[1])
+                return of and (of[0], of[1], self._lanes(of, kind))
             case "pointer_expression" if text_of(node.children[0]) == "&":
                 while last.type == "parenthesized_expression":
                     last = last.named_children[0]
@@ -123,6 +123,11 @@ class Accesses:
                 first = self._moved(self._alias(node.children[0]), last, -1 if mark == "-" else 1)
                 return first or self._moved(self._alias(last), node.children[0])
         return None
+
+    def _lanes(self, of: Alias, kind: str) -> int:
+        """Return how many elements a pointer that is cast takes at once: 8 halves of ``uint4``."""
+        own, whole = bytes_of(self._names[of[0]].type), bytes_of(CType("", base_of(kind.split())))
+        return whole // own if whole >= own > 0 else of[2] * vector_of(kind)[1]
 
     def _moved(self, alias: Alias | None, by: Node, sign: int = 1) -> Alias | None:
         """Return an alias moved by what an expression is, in its elements."""
@@ -141,7 +146,7 @@ class Accesses:
         alias = self._alias(node) or alias
         if around.type == "subscript_expression" and around.named_children[0] == node:
             index, text = around.named_children[-1], text_of(around.named_children[-1])[1:-1]
-            for extent in self._rows[alias[0]]:
+            for extent in self._names[alias[0]].rows:
                 if (inner := around.parent) is not None and inner.type == around.type:
                     around = inner
                     text = f"({text}) * ({extent}) + ({text_of(inner.named_children[-1])[1:-1]})"

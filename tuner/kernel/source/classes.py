@@ -1,4 +1,7 @@
-"""The members of classes that a launch can pass by value: numbers that lie where C has them, one behind the other."""
+"""The members of classes that a launch can pass by value: numbers that lie where C has them, one behind the other.
+
+And what a ``void*`` points to.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tuner.kernel.source.tree import code, extents_of, function_of, head_of, name_node, text_of, walk
-from tuner.kernel.source.types import PASSED_AS, CType, Parameter, base_of
+from tuner.kernel.source.types import PASSED_AS, CType, Parameter, base_of, vector_of
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.expressions import round_up
 
@@ -111,3 +114,12 @@ def members_of(
             members += [Parameter(one, replace(kind, text=kind.base, lanes=1)) for one in names]
             at += count * item
     return tuple(members) if round_up(at, least) % most == 0 else None
+
+
+def passed_type(one: Parameter, body: Node | None) -> CType:
+    """Return a parameter's type: of ``void*`` what the code casts it to first."""
+    if (one.type.base, one.type.pointers) != ("void", 1):
+        return one.type
+    kind = r"(?:const )?(\w[\w ]*?)(?: const)? ?\* ?"
+    found = re.search(rf"(?:\({kind}\) ?|<{kind}> ?\( ?){one.name}\b", code(body).replace("< ", "<"))
+    return replace(one.type, base=vector_of(base_of((found[1] or found[2]).split()))[0] if found else "void")

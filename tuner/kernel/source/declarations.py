@@ -360,7 +360,8 @@ class _Reader:
         name = name_node(declarator)
         pointers, rows = pointers_of(declarator)
         kind = self.type_of([*head_of(node), *["*"] * pointers])
-        return Parameter(text_of(name) if name is not None else otherwise, kind, rows)
+        default = code(node.child_by_field_name("default_value"))
+        return Parameter(text_of(name) if name is not None else otherwise, kind, rows, default)
 
     def type_of(self, words: Sequence[str]) -> CType:
         """Return the type that words stand for."""

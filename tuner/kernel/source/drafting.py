@@ -15,8 +15,8 @@ from tuner.core.errors import KernelError
 from tuner.kernel.draft import GAP, Draft, Given, LaunchDraft, ParameterDraft, TensorDraft, plain
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import in_all_branches
-from tuner.kernel.source.expressions import sum_of
-from tuner.kernel.source.extents import limits, of_one_block, row_lengths, threads_kept, unbounded
+from tuner.kernel.source.expressions import Sum, sum_of
+from tuner.kernel.source.extents import limits, of_one_block, row_lengths, unbounded
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import (
@@ -28,6 +28,7 @@ from tuner.kernel.source.parameters import (
     reduce_defaults,
 )
 from tuner.kernel.source.tensors import WORDS, Tensors, bounds_loops, with_allocations
+from tuner.kernel.source.threads import static_shared, threads_kept
 from tuner.kernel.source.tree import names_in, walk
 from tuner.kernel.source.undefined import undefined_names
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
@@ -134,9 +135,31 @@ def _tell_apart(names: SourceNames) -> None:
     for name in [one for one in names.found if names.renamed.get(one, one) == one]:
         if any(f" // {name})" in part and part[1:].split()[0] in names.sizes for part in apart):
             names.make_size(name)  # rows of so many groups: how the data lies
+    for index in indices:
+        for name in _in_rows(names, use, index) & names.found.keys():
+            names.make_size(name)
     for name in sorted(names.doubtful):
         if (names.found[name] or 0) >= LEAST_SIZE and re.search(rf"[<>]=? ?\(?{name}\b", use.code):
             names.make_size(name)
+
+
+def _in_rows(names: SourceNames, use: CodeUse, index: Sum) -> set[str]:
+    """Return the parameters that say how long rows are, or how many: K of ``x[i * K + k]`` and of ``x[k * n + i]``.
+
+    There i alone stays below a size.
+    """
+    found = set[str]()
+    for product in index:
+        tuned = {part: {name for name in re.findall(r"\w+", part) if name in names.found} for part in product}
+        of = [use.bound(part) or (part if use.is_size(part) else "") for part in product if not tuned[part]]
+        here = set().union(*tuned.values())
+        by_block = any("Idx_" in part for part in product) or here & {*re.findall(r"\w+", " ".join(of))}
+        found |= here if any(of) and not by_block else set()
+        sizes = {part for part in product if use.is_size(part)}
+        counted = [part for part in product if part not in sizes]
+        if sizes and len(counted) == 1 and sum(sizes <= {*other} for other in index) == 1:
+            found |= {*re.findall(rf"\b{re.escape(counted[0])} < (\w+)", use.code)} & names.doubtful
+    return found
 
 
 def _use_of(names: SourceNames) -> CodeUse:
@@ -186,7 +209,9 @@ def _parameters(
         constraints["__launch_bounds__ of the kernel"] = f"{threads} <= {most}"
     elif len(re.findall(r"[A-Za-z_]\w*", threads)) > 1:
         constraints["a block has at most 1024 threads"] = f"{threads} <= 1024"
-    if shared := guess.static_shared({name: max(map(int, one.values)) for name, one in parameters.items()}):
+    if shared := static_shared(
+        names, use, {name: max(map(int, one.values)) for name, one in parameters.items()}
+    ):
         constraints["static shared memory has at most 48 KiB"] = f"{shared} <= {48 * 1024}"
     for along, room in threads_kept(use).items():
         one = [*block, "", ""][AXES.index(along)]

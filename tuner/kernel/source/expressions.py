@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import keyword
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from tuner.core.errors import KernelError
+from tuner.core.errors import KernelError, TunerError
 from tuner.core.trees import parsed
+from tuner.expressions.arithmetic import parse
 from tuner.expressions.parsing import copied, with_names
 from tuner.kernel.source.tree import expression, name_node, text_of, walk, words
 from tuner.kernel.source.types import NO_TYPE, NUMBERS, PASSED_AS, base_of, vector_of
@@ -304,8 +306,18 @@ def smallest_of(tree: ast.expr | None, variables: Mapping[str, ast.expr | None])
 
 def number_of(written: Node | str, known: Mapping[str, ast.expr | None]) -> int | None:
     """Return the whole number that a C expression is by what names stand for; None if it is none."""
-    terms = sum_of(python_of(written), known)
-    return None if terms is None or set(terms) - {()} else terms.get((), 0)
+    return whole_of(replaced(python_of(written), {}, known))
+
+
+def whole_of(tree: ast.expr | None) -> int | None:
+    """Return the whole number that an expression without names is; None for another one."""
+    if (terms := sum_of(tree)) is not None and set(terms) <= {()}:
+        return terms.get((), 0)
+    text = expression_text(tree)
+    with contextlib.suppress(TunerError, ArithmeticError):
+        number = parse(text).number({}) if tree is not None and text and not names_of(tree) else 0.5
+        return int(number) if number == int(number) else None
+    return None
 
 
 def plus(sums: Iterable[Sum]) -> Sum | None:
@@ -350,3 +362,14 @@ def largest_of(extents: Iterable[str]) -> str:
         )
     ]
     return kept[0] if len(kept) == 1 else f"max({', '.join(kept)})"
+
+
+def quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
+    """Return a product by another one, each with its factor; None if that is not whole."""
+    left = Counter(larger[0])
+    left.subtract(smaller[0])
+    number, rest = divmod(larger[1], smaller[1])
+    if min(left.values(), default=0) < 0 or rest or number < 1:
+        return None
+    factors = list(left.elements())
+    return " * ".join([*([str(number)] if number != 1 or not factors else []), *factors])

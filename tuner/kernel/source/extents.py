@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tuner.kernel.draft import Given
-from tuner.kernel.source.expressions import Product, Sum, names_of, python_of, python_text, sum_of, sum_text
+from tuner.kernel.source.expressions import Product, Sum, names_of, sum_of
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_stride
-from tuner.kernel.source.tree import extents_of, head_of, name_node, text_of, walk
+from tuner.kernel.source.threads import kept_numbers
+from tuner.kernel.source.tree import text_of, walk
 from tuner.kernel.source.use import AXES, LEAST_SIZE, CodeUse
 
 if TYPE_CHECKING:
@@ -162,13 +163,13 @@ def _sizes(index: Sum, block: str, use: CodeUse) -> list[str]:
     """Return the sizes that a block's number is multiplied by in an index: more than one element apart."""
     of_block = _of(index, block)
     fixed = [str(index[product]) for product in of_block if len(product) > 1 and index[product] >= LEAST_SIZE]
-    return fixed + [part for product in of_block for part in product if part in use.sizes]
+    return fixed + [part for product in of_block for part in product if use.is_size(part)]
 
 
 def _counts(index: Sum, block: str, use: CodeUse) -> bool:
     """Return whether an index has a block's number by itself, or times sizes: a row, or an element, for each block."""
     own = _of(index, block)
-    return all(index[one] == 1 and {*one} <= {block, *use.sizes} for one in own)
+    return all(index[one] == 1 and all(part == block or use.is_size(part) for part in one) for one in own)
 
 
 def _length(index: Sum, block: str, use: CodeUse) -> list[str]:
@@ -194,7 +195,7 @@ def of_one_block(names: SourceNames, use: CodeUse) -> dict[str, str]:
         return {}
     called = names.called
     threads = names.number(called.shape[1], called.variables) if called and len(called.shape) > 1 else None
-    threads = threads or next((most for name, most in _kept(use) if name == "threadIdx_x"), None)
+    threads = threads or next((most for name, most in kept_numbers(use) if name == "threadIdx_x"), None)
     return {"threadIdx_x": str(threads or _new(names, "threads", "elements", value=Given(THREADS)))}
 
 
@@ -205,7 +206,7 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
     """
     found = dict[str, str]()
     most: dict[str, int] = {}
-    for name, kept in _kept(use):
+    for name, kept in kept_numbers(use):
         if not use.beside.get(name) and (bound := use.bound(name)) in use.sizes and bound is not None:
             most[bound] = min(kept, most.get(bound, kept))
     for size, kept in most.items():
@@ -225,121 +226,11 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
     return found
 
 
-def threads_kept(use: CodeUse) -> dict[str, int]:
-    """Return the most threads along an axis for which the code's own arrays have room: 256 of ``s[threadIdx.x]``.
-
-    What a comparison with the thread's number leaves out does not count.
-    """
-    most: dict[str, int] = {}
-    for axis, extent, index, threads in _by_threads(use):
-        if set(extent) == {()}:
-            room = (extent[()] - index.get((), 0)) * threads
-            most[axis] = min(room, most.get(axis, room))
-    return most
-
-
-def threads_named(use: CodeUse, axis: str) -> str:
-    """Return the name that says for how many threads along an axis the code's own arrays have room; empty for none."""
-    named = (
-        [part for product in extent for part in product]
-        for of, extent, _, _ in _by_threads(use)
-        if of == axis
-    )
-    return next((names[0] for names in named if len(names) == 1), "")
-
-
-def step_of(use: CodeUse, axis: str) -> str:
-    """Return the name by which a loop goes from one element of a thread to its next; empty for none."""
-    sums = [sum_of(python_of(one)) or {} for one in walk(use.body, "binary_expression")]
-    thread = (f"threadIdx_{axis}",)
-    begins = {one: sum_of(tree, use.first) or {} for one, tree in use.begins.items()}
-    of_thread = [*thread, *(one for one, terms in begins.items() if terms.get(thread) == 1)]
-    indices = [index for of in use.pointers.values() for index in of.indices]
-    for one in walk(use.body, "assignment_expression"):
-        name, step = text_of(one.children[0]), one.children[-1]
-        if text_of(one.children[1]) != "+=" or step.type != "identifier":
-            continue
-        beside = [{part: 1} for terms in sums if terms.get((name,)) == 1 for part in terms if part != (name,)]
-        of = [sum_of(use.begins.get(name)) or {}, *(beside if name not in use.bounds else ())]
-        for terms in of:
-            full = sum_of(python_text(sum_text(terms)), use.first) or {}
-            if [part for part in full if "threadIdx" in str(part)] == [thread]:
-                return text_of(step)
-        for index in indices:  # as of i * width beside y * width
-            for product in (product for product in index if name in product):
-                others = [part for part in product if part != name]
-                if others and any(
-                    index.get(tuple(sorted((*others, one)))) == index[product] for one in of_thread
-                ):
-                    return text_of(step)
-    return ""
-
-
-def _by_threads(use: CodeUse) -> Iterator[tuple[str, Sum, Sum, int]]:
-    """Yield where the code's own arrays have an element for each thread, or for some: axis, extent, index, how many."""
-    threads = {name: sum_of(tree, use.first) for name, tree in use.begins.items()}
-    for one, extent, index in _own_elements(use):
-        terms = sum_of(python_of(index), use.first) or {}
-        products = [product for product in terms if product]
-        if len(products) != 1 or terms[products[0]] != 1:
-            continue
-        (product,) = products
-        number = re.fullmatch(r"\(?threadIdx_([xyz])(?: // (\d+)\))?", product[0])
-        if number and len(product) == 1:
-            own = {f"threadIdx_{number[1]}", *(name for name, of in threads.items() if of == {product: 1})}
-            if not own.intersection(_compared_around(one)):
-                yield number[1], extent, terms, int(number[2] or 1)
-
-
-def _compared_around(node: Node) -> Iterator[str]:
-    """Yield the names in comparisons that decide whether code is run, with ``_`` for the point."""
-    while (around := node.parent) is not None:
-        before = around.type == "binary_expression" and text_of(around.children[1]) == "&&"
-        test = around.children[0] if before else around.child_by_field_name("condition")
-        if test is not None and test != node and re.search("[<>]", text_of(test)):
-            yield from re.findall(r"\w+", text_of(test).replace("threadIdx.", "threadIdx_"))
-        node = around
-
-
-def _kept(use: CodeUse) -> Iterator[tuple[str, int]]:
-    """Yield variables by themselves that are indices of the code's own arrays, with the arrays' extents."""
-    for _, extent, written in _own_elements(use):
-        index = use.sum(written)
-        if set(extent) == {()} and index is not None and list(index.values()) == [1]:
-            yield from ((name, extent[()]) for (name, *others) in filter(None, index) if not others)
-
-
-def _own_elements(use: CodeUse) -> Iterator[tuple[Node, Sum, Node]]:
-    """Yield where the code has an element of one of its own arrays, with each dimension's extent and index."""
-    extents = {
-        text_of(name): [use.sum(extent) for extent in extents_of(declarator)]
-        for one in walk(use.body, "declaration")
-        for declarator in one.children_by_field_name("declarator")
-        if (name := name_node(declarator)) is not None
-    }
-    for one in walk(use.body, "subscript_expression"):
-        array: Node = one
-        indices: list[Node] = []
-        while array.type == "subscript_expression":
-            array, indices = array.named_children[0], [array.named_children[-1], *indices]
-        for extent, index in zip(extents.get(text_of(array), ()), indices, strict=False):
-            if extent is not None:
-                yield one, extent, index
-
-
-def shared_arrays(use: CodeUse) -> Iterator[tuple[list[str], list[Node]]]:
-    """Yield the static arrays in shared memory: words of the type, and extents."""
-    for one in walk(use.body, "declaration"):
-        head = head_of(one)
-        if "__shared__" in head and "extern" not in head:
-            for declarator in one.children_by_field_name("declarator"):
-                yield [word for word in head if word != "__shared__"], extents_of(declarator)
-
-
 def values_kept(use: CodeUse, name: str) -> int | None:
     """Return for how many values of an array the code's own arrays have room: 256 of ``counts[x[i]]``; None for any."""
     return min(
-        (most for index, most in _kept(use) if re.fullmatch(rf"\({name}\[[^]]*\]\)", index)), default=None
+        (most for index, most in kept_numbers(use) if re.fullmatch(rf"\({name}\[[^]]*\]\)", index)),
+        default=None,
     )
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tuner.core.errors import TunerError
-from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
 from tuner.kernel.source.expressions import (
     Sum,
@@ -18,16 +15,15 @@ from tuner.kernel.source.expressions import (
     python_of,
     python_text,
     replaced,
-    sum_of,
     sum_text,
+    whole_of,
 )
-from tuner.kernel.source.extents import shared_arrays, step_of, threads_kept, threads_named
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
+from tuner.kernel.source.threads import beside_block, divided, folded, step_of, threads_kept, threads_named
 from tuner.kernel.source.tree import code, names_in, text_of
-from tuner.kernel.source.types import CType, Parameter, base_of, vector_of
+from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.use import AXES, CodeUse, numbers_of
-from tuner.runtime.dtypes import ITEMSIZE
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -66,7 +62,7 @@ class LaunchGuess:
         blocks, grids, gaps = zip(*(read[axis] for axis in AXES), strict=True)
         self.blocks |= {one: axis for axis, one in zip(AXES, blocks, strict=True) if one in self._names.found}
         fixed = self._called is None and sum(text.isdecimal() and text != "1" for text in blocks) > 1
-        fixed |= self._unsure or (self._called is None and self._use.folded())
+        fixed |= self._unsure or (self._called is None and folded(self._use))
         grid = Given(_without_ones(grids), "blocks", gap=True) if any(gaps) else _without_ones(grids)
         template = f"<{', '.join(self._names.entry_arguments)}>" if self._names.entry_arguments else ""
         return LaunchDraft(
@@ -123,7 +119,8 @@ class LaunchGuess:
         for axis in AXES:
             block, grid = f"blockIdx_{axis}", self._called_shape(0, axis) or ""
             alone = any(
-                n == 1 and block in one and {*one} <= {block, *self._use.sizes} for one, n in products
+                n == 1 and block in one and all(part == block or self._use.is_size(part) for part in one)
+                for one, n in products
             )
             names = {*re.findall(r"[A-Za-z_]\w*", grid)}
             if alone and names and names <= {*self._names.sizes} and not self._use.uses(f"gridDim.{axis}"):
@@ -136,6 +133,8 @@ class LaunchGuess:
             return {"fields": [self._argument(member) for member in self._names.members[name]]}
         if name in self._names.sizes and one.type.dtype not in ("int32", "uint32"):
             return {"value": name, "dtype": one.type.dtype}
+        if name not in self._names.scalars and self._names.is_empty(one.type.text):
+            return {"value": "0", "dtype": "uint8"}  # its only byte
         return name
 
     def _axis(self, axis: str) -> tuple[str, str, bool]:
@@ -143,12 +142,12 @@ class LaunchGuess:
         of_grid = axis == "x" and self._use.uses("this_grid")
         threads = self._use.uses(f"threadIdx.{axis}") or self._use.uses(f"blockDim.{axis}")
         if of_groups := axis == "x" and not threads and self._use.uses("this_thread_block"):
-            self._unsure |= self._called is None and self._use.divided(axis) == 1  # ranks do not say it
+            self._unsure |= self._called is None and divided(self._use, axis) == 1  # ranks do not say it
         threads |= of_grid or of_groups
         span = self._use.span(axis)
         if span is None:
             block = self._use.extents.get(f"threadIdx_{axis}") or (
-                self._block(axis, {}) if threads else self._called_shape(1, axis) or "1"
+                self._block(axis, self._factor(axis)) if threads else self._called_shape(1, axis) or "1"
             )
             called = self._called_shape(1, axis)
             self._threads[axis] = block = called if called in self._names.found else block
@@ -158,7 +157,7 @@ class LaunchGuess:
             return block, grid or ("sm_count" if of_grid else "1"), missed
         factor, bound = span
         self._threads[axis] = block = (
-            self._block(axis, factor) if threads else self._called_shape(1, axis) or "1"
+            self._block(axis, self._factor(axis)) if threads else self._called_shape(1, axis) or "1"
         )
         if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
             return block, blocks, False
@@ -219,10 +218,18 @@ class LaunchGuess:
             return free[0]
         return None
 
+    def _factor(self, axis: str) -> Sum:
+        """Return what a block's number is multiplied by beside the threads of an axis, mostly along the same one."""
+        for of in (axis, *AXES):
+            beside, span = beside_block(self._use, of), self._use.span(of)
+            if span is not None and (axis in beside or (of == axis and len(beside) != 1)):
+                return span[0]
+        return {}
+
     def _block(self, axis: str, factor: Sum) -> str:
         names = [self._names.renamed.get(name, name) for product in factor for name in product]
         found, by_block = self._names.found, f"blockDim_{axis}" in names
-        number, threads = next(iter(factor.values()), 1), self._use.divided(axis)
+        number, threads = next(iter(factor.values()), 1), divided(self._use, axis)
         choices = [name for name in names if name in found]
         step = self._names.renamed.get(stepped := step_of(self._use, axis), stepped)
         if not by_block and step in found:
@@ -239,6 +246,14 @@ class LaunchGuess:
             self.blocks |= {tuned[0]: axis} if len(tuned) == 1 and found[tuned[0]] is None else {}
             return called
         launched = called if called is not None and called.isdecimal() else None
+        kept, each = threads_named(self._use, axis)
+        kept = self._names.renamed.get(kept, kept)
+        of_option = self._names.options.get(kept, Given([None], "")).value[0]
+        of_kept = f"{each} * {kept}" if each > 1 else kept
+        if kept and str((found.get(kept) or of_option or 0) * each) == launched:
+            return of_kept
+        if kept in self._names.options and called is None and not self._use.uses(f"blockDim.{axis}"):
+            return of_kept
         asks = self._use.uses(f"blockDim.{axis}") or self._use.uses("this_thread_block")
         asks &= not self._same_number(axis)
         values = {found[name] for name in choices}
@@ -270,12 +285,11 @@ class LaunchGuess:
         fixed = number_of(stepped, numbers_of(self._names.source, found)) if stepped else None
         if fixed and fixed <= MOST_THREADS and not self._use.uses(f"blockDim.{axis}"):
             return str(fixed)
-        kept = self._names.renamed.get(kept := threads_named(self._use, axis), kept)
         if kept not in found and self._axes() == 1:
-            kept = next(filter(is_block, found), "")
+            of_kept = kept = next(filter(is_block, found), "")
         if kept in found and kept not in self.blocks:
-            self.blocks[kept] = axis
-            return kept
+            self.blocks |= {kept: axis} if of_kept == kept else {}
+            return of_kept
         self._unsure |= self._called is None and not asks
         fitting = ("block_size", "threads") if self._axes() <= 1 else (f"block_{axis}", f"threads_{axis}")
         name = self._names.free(*fitting)
@@ -319,11 +333,7 @@ class LaunchGuess:
         if number and node.type == "identifier":
             return None  # a dim3 perhaps
         text = self.in_file(parts[number]) if number < len(parts) else "1"
-        terms = sum_of(python_text(text)) if text else None
-        text = str(terms[()]) if terms is not None and set(terms) == {()} else text
-        if text and not re.search("[A-Za-z]", text):
-            with contextlib.suppress(TunerError, ArithmeticError):
-                text = str(int(parse(text).number({})))
+        text = str(whole) if text and (whole := whole_of(python_text(text))) is not None else text
         return None if text == "0" or "." in (text or "") else text
 
     def in_file(self, node: Node) -> str | None:
@@ -360,33 +370,6 @@ class LaunchGuess:
         if re.search("[A-Za-z]", written) or (written and not self._names.found):
             return written
         return Given(written or "4 * 1024", "bytes of dynamic shared memory", gap=True)
-
-    def static_shared(self, most: Mapping[str, int]) -> str:
-        """Return the bytes of static shared memory by the parameters; empty if no values ask for more than there is.
-
-        Args:
-            most: the largest value of each parameter.
-        """
-        total = "0"
-        for kind, extents in shared_arrays(self._use):
-            base, lanes = vector_of(base_of(kind))
-            dtype = self._names.dtype(CType("", base, 1)) or "float32"
-            dtype = self._names.dtypes[dtype][0] if dtype in self._names.dtypes else dtype
-            sums = [self._use.sum(one) for one in extents]
-            factors = ["unknown" if one is None else sum_text(one) for one in sums]
-            total += "".join([f" + {lanes * ITEMSIZE[dtype]}", *(f" * ({one})" for one in factors)])
-        values = numbers_of(self._names.source, self._names.found)
-
-        def known(word: re.Match[str]) -> str:
-            number = None if word[0] in most else number_of(word[0], values)
-            return word[0] if number is None else str(number)
-
-        text = re.sub(r"[A-Za-z_]\w*", known, self._names.text(total))
-        if not {*re.findall(r"[A-Za-z_]\w*", text)} <= set(most):
-            return ""
-        terms = sum_of(python_text(text))
-        text = text if terms is None else sum_text(terms)
-        return text if parse(text).number(most) > 48 * 1024 else ""
 
 
 def _on(axis: str, name: str) -> bool:

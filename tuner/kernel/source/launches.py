@@ -7,15 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuner.kernel.source.tree import code, names_in, text_of, variables_of, walk
+from tuner.kernel.source.tree import cast_of, code, name_node, names_in, text_of, variables_of, walk
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 
+_AROUND_NAMES = ("parenthesized_expression", "pointer_expression")
+
+
 @dataclass(frozen=True)
 class WrittenLaunch:
-    """A ``kernel<<<grid, block, shared, stream>>>(arguments)`` of the source."""
+    """A ``kernel<<<grid, block, shared, stream>>>(arguments)`` of the source, or a ``cudaLaunchKernel``."""
 
     kernel: str
     template: tuple[str, ...]
@@ -36,28 +39,50 @@ def launches_in(function: Node) -> Iterator[WrittenLaunch]:
     """Yield the launches that a function has."""
     variables, allocated = list(variables_of(function)), list(_allocated(function))
     multiprocessors = frozenset(_multiprocessors(function))
-    for shape in walk(function, "kernel_call_syntax"):
-        call = shape.parent
-        called = call.child_by_field_name("function") if call is not None else None
-        given = call.child_by_field_name("arguments") if call is not None else None
-        if called is None or given is None:
-            continue
+    for call, called, shape, given in _calls(function):
         template: Sequence[Node] = ()
         while called.type in ("qualified_identifier", "template_function"):
             if (found := called.child_by_field_name("arguments")) is not None:
                 template = found.named_children
             called = called.child_by_field_name("name") or called.named_children[-1]
-        looped = {name for loop in _loops_around(shape) for name in _set_in(loop)}
+        looped = {name for loop in _loops_around(call) for name in _set_in(loop)}
         yield WrittenLaunch(
             text_of(called),
             tuple(map(code, template)),
-            tuple(shape.named_children),
-            tuple(given.named_children),
-            {name: value for name, value in variables if value.end_byte <= shape.start_byte},
-            {name: size for name, size in allocated if size.end_byte <= shape.start_byte},
+            tuple(shape),
+            tuple(given),
+            {name: value for name, value in variables if value.end_byte <= shape[0].start_byte},
+            {name: size for name, size in allocated if size.end_byte <= shape[0].start_byte},
             multiprocessors,
-            tuple(not looped.isdisjoint(names_in(one)) for one in given.named_children),
+            tuple(not looped.isdisjoint(names_in(one)) for one in given),
         )
+
+
+def _calls(function: Node) -> Iterator[tuple[Node, Node, Sequence[Node], Sequence[Node]]]:
+    """Yield launches: the call, the kernel, its grid, block and shared memory, and its arguments."""
+    for one in walk(function, "call_expression"):
+        called, given = one.children[0], one.children[-1].named_children
+        if (shape := next((of for of in one.children if of.type == "kernel_call_syntax"), None)) is not None:
+            yield one, called, shape.named_children, given
+        elif re.fullmatch(r"cudaLaunch(Cooperative)?Kernel", text_of(called)) and len(given) > 3:
+            passed = next((of for of in _arrays(function) if text_of(of[0]) == text_of(given[3])), None)
+            if passed is not None:  # void* arguments[] = {&x, &n}
+                addresses = [*map(_pointed, passed[1].named_children)]
+                yield one, _pointed(given[0]), [*given[1:3], *given[4:]], addresses
+
+
+def _arrays(function: Node) -> Iterator[tuple[Node, Node]]:
+    for one in walk(function, "init_declarator"):
+        name, value = name_node(one), one.child_by_field_name("value")
+        if name is not None and value is not None and value.type == "initializer_list":
+            yield name, value
+
+
+def _pointed(node: Node) -> Node:
+    """Return what an address is of, without casts: ``k`` of ``(void*)&k``."""
+    while (inner := cast_of(node)[1]) is not None or node.type in _AROUND_NAMES:
+        node = inner if inner is not None else node.named_children[-1]
+    return node
 
 
 def template_of(

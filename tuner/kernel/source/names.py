@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from tuner.core.errors import KernelError
 from tuner.kernel.draft import Given, free_role
-from tuner.kernel.source.classes import Enumeration, enumeration_of, is_number, words_of
+from tuner.kernel.source.classes import Enumeration, enumeration_of, is_number, passed_type, words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import in_all_branches
 from tuner.kernel.source.expressions import DEPTH, number_of, python_of
 from tuner.kernel.source.launches import template_of
 from tuner.kernel.source.parameters import NO_SIZE, SMALL, is_choice, is_size, is_stride
-from tuner.kernel.source.tree import code, head_of, name_node, names_in, text_of, walk
-from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, base_of, remedy_for, vector_of
+from tuner.kernel.source.tree import code, expression, head_of, name_node, names_in, text_of, walk
+from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, remedy_for
 from tuner.kernel.source.use import LEAST_SIZE, numbers_of
 from tuner.kernel.toml.table import is_name, name_for
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
@@ -69,11 +69,14 @@ class SourceNames:
         """Those of them that a loop around the launch changes."""
         self.found: dict[str, int | None] = {}
         """Parameters with their defaults in the source."""
+        self.empty: set[str] = set()  # classes of a template without data, which are passed
         self.doubtful: set[str] = set()
         """Those that may be none."""
         self._take_template()
         self._take_macros(undefined)
-        parameters = tuple(replace(one, type=self.as_passed(self._cast(one))) for one in kernel.parameters)
+        parameters = tuple(
+            replace(one, type=self.as_passed(passed_type(one, kernel.body))) for one in kernel.parameters
+        )
         self.structs = {one.name: one.type.base for one in kernel.parameters if self.of_words(one.type)}
         """Arrays of structs that are tensors of words, with the struct."""
         self.kernel = replace(kernel, parameters=parameters)
@@ -99,7 +102,7 @@ class SourceNames:
     def named(self, name: str) -> str:
         """Return what a name of the source is called in the file, where keywords and functions mean something else."""
         if name not in self.renamed and not is_name(name):
-            self.renamed[name] = name_for(name)
+            self.renamed[name] = name_for(name, {*self.words, *self.renamed.values()})
         return self.renamed.get(name, name)
 
     def text(self, text: str) -> str:
@@ -161,7 +164,8 @@ class SourceNames:
                 self.found[parameter] = next((one for one in known if one is not None), None)
                 self.switches |= {parameter} if "bool" in kind.split() else set()
                 self.entry_arguments.append(f"{of.cast}{{{{ {parameter} }}}}")
-            elif value in self.source.structs and not self._is_passed(name):
+            elif value in self.source.structs and (not self._is_passed(name) or self.is_empty(value)):
+                self.empty |= {name} if self._is_passed(name) else set()
                 self.entry_arguments.append(value)  # a class of functions that the source chooses
             elif default and number >= len(given):
                 break  # it stays what it is, as do those behind it, which have defaults, too
@@ -179,6 +183,10 @@ class SourceNames:
         called = [*passed, *re.findall(rf"\b{name} (\w+) ?[;{{]", text), rf"{name}(?:\(\)| ?{{ ?}}|::\w+)"]
         of_source = value.partition("<")[0].strip() in self.source.structs
         return of_source or re.search(rf"\b(?:{'|'.join(called)})\(", text) is not None
+
+    def is_empty(self, kind: str) -> bool:
+        """Return whether a type is a class without data, as functors are."""
+        return kind in self.empty or self.source.structs.get(kind) == ()
 
     def _is_passed(self, kind: str) -> list[str]:
         """Return the parameters of a type by value."""
@@ -255,18 +263,6 @@ class SourceNames:
         )
         return replace(kind, base=base, lanes=lanes)
 
-    def _cast(self, one: Parameter) -> CType:
-        """Return a parameter's type: of ``void*`` what the code casts it to first."""
-        if (one.type.base, one.type.pointers) != ("void", 1):
-            return one.type
-        kind = r"(?:const )?(\w[\w ]*?)(?: const)? ?\* ?"
-        found = re.search(
-            rf"(?:\({kind}\) ?|<{kind}> ?\( ?){one.name}\b", code(self.kernel.body).replace("< ", "<")
-        )
-        return replace(
-            one.type, base=vector_of(base_of((found[1] or found[2]).split()))[0] if found else "void"
-        )
-
     def of_words(self, kind: CType) -> bool:
         """Return whether a pointer's elements are structs of several types, of which a tensor has the words."""
         return kind.pointers == 1 and kind.lanes == 1 and bool(self.source.structs.get(kind.base))
@@ -295,6 +291,8 @@ class SourceNames:
                 self.members[self.named(one.name)] = members
             self.numbers += members or ([one] if one.type.dtype and not one.type.pointers else [])
             if place not in passed:
+                default = expression(one.default) if one.default else None
+                self.in_call |= {one.name: default} if default is not None else {}
                 continue
             self.in_call[one.name], looped = passed[place]
             self.looped |= {member.name for member in members or [one] if looped}
@@ -343,10 +341,11 @@ class SourceNames:
 
     def _value(self, name: str) -> int | float | None:
         """Return the number that the source passes for a parameter or a member, if it says one."""
-        if self.called is None or name not in self.in_call:
+        if name not in self.in_call:
             return None
-        whole = self.number(self.in_call[name], self.called.variables)
-        tree, known = python_of(self.in_call[name]), self._known(self.called.variables)
+        variables = self.called.variables if self.called is not None else {}
+        whole, known = self.number(self.in_call[name], variables), self._known(variables)
+        tree = python_of(self.in_call[name])
         for _ in range(DEPTH):
             tree = known.get(tree.id) if isinstance(tree, ast.Name) else tree
         with contextlib.suppress(ValueError):
@@ -391,7 +390,8 @@ class SourceNames:
         where, name = f"{self.file}:{self.kernel.line}", self.kernel.name
         numbers = {*self.sizes, *self.scalars, *self.members}
         for one in self.kernel.parameters:
-            if not (self.dtype(one.type) if one.type.pointers else self.named(one.name) in numbers):
+            passed = self.is_empty(one.type.text) or self.named(one.name) in numbers
+            if not (self.dtype(one.type) if one.type.pointers else passed):
                 problem = f"{where}: {one.name} of {name} is {one.type.text}, which the tuner cannot pass"
                 raise KernelError(problem, remedy_for(one.type))
         if not any(one.type.pointers for one in self.kernel.parameters):

@@ -14,7 +14,7 @@ from tuner.core.errors import TunerError
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Given, TensorDraft, plain
 from tuner.kernel.source.accesses import Use
-from tuner.kernel.source.expressions import Product, Sum, expression_text, plus, python_text, sum_of, sum_text
+from tuner.kernel.source.expressions import Sum, expression_text, plus, python_text, sum_of, sum_text
 from tuner.kernel.source.extents import values_asked, values_kept
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SourceNames
@@ -109,8 +109,6 @@ class Tensors:
             note = "the shape: an index is set more than once"
         elif any(self._strided(index) for index in use.indices):
             note = "the shape: its indices are multiples of a number that the kernel is passed"
-        elif any(self._tuned(one) for index in use.indices for one in index):
-            note = "the shape: its indices are multiples of a parameter"
         if use.moved:
             note = f"the shape: {use.moved}"
         extents = [self._names.text(expression_text(python_text(str(extent))) or "1") for extent in shape]
@@ -137,18 +135,6 @@ class Tensors:
         gap = bool(note or words) or more.endswith("?")
         note = "; ".join(filter(None, (note, more, words)))
         return TensorDraft(extents, self._names.dtype(one.type) or "float32", role, init, note, gap)
-
-    def _tuned(self, product: Product) -> bool:
-        """Return whether a part of an index that has nothing of a block or thread has a size and a parameter."""
-        tuned = {part for part in product if self._names.named(part) in self._names.found}
-        of = [
-            self._use.bound(part) or (part if self._use.is_size(part) else "") for part in {*product} - tuned
-        ]
-        return (
-            bool(tuned and any(of))
-            and not any("Idx_" in part for part in product)
-            and tuned.isdisjoint(re.findall(r"\w+", " ".join(of)))
-        )
 
     def _strided(self, index: Sum) -> bool:
         """Return whether an index has multiples of a passed number that is not known to be a row's length."""

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tuner.runtime.dtypes import ITEMSIZE
+
 DTYPE_OF = {
     "float": "float32", "double": "float64",
     "half": "float16", "__half": "float16", "__nv_bfloat16": "bfloat16", "nv_bfloat16": "bfloat16",
@@ -105,6 +107,8 @@ class Parameter:
     type: CType
     rows: tuple[str, ...] = ()
     """Extents of what it points to, ``N`` of ``float x[][N]`` and of ``float (*x)[N]``."""
+    default: str = ""
+    """What it is where a call leaves it out."""
 
 
 def base_of(words: Sequence[str]) -> str:
@@ -126,6 +130,12 @@ def vector_of(base: str) -> tuple[str, int]:
     """Return the type and number of what is in one of CUDA's vectors, such as ``float4``; of another type itself."""
     vector = _VECTOR.match(base)
     return (_SHORT.get(vector["of"], vector["of"]), int(vector["lanes"])) if vector else (base, 1)
+
+
+def bytes_of(kind: CType) -> int:
+    """Return the bytes of what a pointer points to, or of a number; 0 for another type."""
+    base, lanes = vector_of(kind.base)
+    return ITEMSIZE[PASSED_AS[base]] * lanes * kind.lanes if base in PASSED_AS else 0
 
 
 def is_type(text: str) -> bool:

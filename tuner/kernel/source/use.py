@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -16,10 +15,11 @@ from tuner.kernel.source.expressions import (
     Product,
     Sum,
     largest_of,
-    number_of,
+    names_of,
     plus,
     python_of,
     python_text,
+    quotient,
     smallest_of,
     sum_of,
     sum_text,
@@ -72,7 +72,7 @@ class CodeUse:
         numbers |= {name: tree for name, tree in trees.items() if isinstance(tree, ast.Lambda)}
         self.begins = {name: tree for name, tree in trees.items() if not isinstance(tree, ast.Lambda)}
         """Variables with what they begin as; None for what is no expression."""
-        self._numbers, self.first = numbers, {**numbers, **self.begins}
+        self.numbers, self.first = numbers, {**numbers, **self.begins}
         changed = dict(self._changed())
         self.variables = {
             **numbers,
@@ -102,8 +102,10 @@ class CodeUse:
             for last in map(self.sum, smallest_of(tree, self.variables)):
                 if last and self._of_problem(last) and last.get(()) == -1 and name not in changed:
                     self.bounds.setdefault(name, plus([last, {(): 1}]) or {})
+        self.bounds |= dict(self._kept_places())
+        self.again -= self.bounds.keys()
         loads = {name for name, one in source.macros.items() if one.value.startswith("__ld")}
-        names = {one.name: one.rows for one in kernel.parameters if one.type.pointers}
+        names = {one.name: one for one in kernel.parameters if one.type.pointers}
         accesses = Accesses(self.body, names, values, self.sum, list(self._conditional()), loads)
         self.pointers, self.aliases = accesses.pointers, accesses.aliases
         for use in self.pointers.values():
@@ -188,13 +190,17 @@ class CodeUse:
                 high = next((of for of in map(self.sum, least) if of and self._of_problem(of)), high)
                 if low is None or high is None:
                     continue
+                less = [one for one in high if high[one] < 0 and all(self._passed(part) for part in one)]
+                rest = {product: n for product, n in high.items() if product not in less}
+                if any(less) and self._of_problem(rest):  # x < width - RADIUS
+                    high = {**rest, (): -1}
                 names = [product for product in low if product]
                 single = [product[0] for product in names if len(product) == 1 and low[product] == 1]
                 single = [one for one in single if not re.match(r"\(?\w+\(", one)]  # what a function says
                 if len(names) > 1:  # y + j < height
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
-                    whole = sum_of(python_of(side), self._numbers) or {}
+                    whole = sum_of(python_of(side), self.numbers) or {}
                     self.beside.setdefault(single[0], set()).update({*filter(None, whole)} - {(single[0],)})
                     constant = high.get((), 0) - low.get((), 0)
                     self.inner |= {one.start_byte} if constant < 0 else set()
@@ -204,6 +210,28 @@ class CodeUse:
                 elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):  # i >= 2
                     self.inner |= {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
         yield from below
+
+    def _passed(self, part: str) -> bool:
+        """Return whether a part of a product is a name that comes from outside of the code, and no size."""
+        inside = part in self.begins or "Idx_" in part or "Dim_" in part
+        return part.isidentifier() and not inside and part not in self.sizes
+
+    def _kept_places(self) -> Iterator[tuple[str, Sum]]:
+        """Yield variables that are set to another one with a bound, as to the place of the best so far, with that."""
+        for name in self.again - self.bounds.keys():
+            taken = {
+                text_of(one.children[-1])
+                for one in walk(self.body, "assignment_expression")
+                if text_of(one.children[0]) == name
+            }
+            bounds = [self.bounds[one] for one in taken if one in self.bounds]
+            begins = {one: self.begins.get(one) for one in (name, *taken) if one not in self.bounds}
+            known = (
+                isinstance(tree, ast.Constant | ast.UnaryOp) or (tree and name in names_of(tree))
+                for tree in begins.values()
+            )
+            if bounds and all(one == bounds[0] for one in bounds) and all(known):
+                yield name, bounds[0]
 
     def _counts_to(self, comparison: Node, name: str, number: int) -> bool:
         """Return whether a number is what there is of something: a large one for all blocks, any for a block's loop."""
@@ -274,7 +302,7 @@ class CodeUse:
         below: tuple[Product, int] = ((), 1)
         for one in order:
             if one != below:
-                extent = _quotient(one, below)
+                extent = quotient(one, below)
                 if extent is None:
                     return []
                 extents.append(extent)
@@ -295,7 +323,8 @@ class CodeUse:
         """Return whether a part of a product is a size of the problem, or a size by a number: ``C / 4``."""
         of = re.fullmatch(r"\((\w+) // (\w+)\)", part)
         known = not of or of[2].isdecimal() or of[2] in self.sizes
-        return known and (of[1] if of else part) in self.sizes
+        counted = of[2] if of and of[1].isdecimal() else of[1] if of else part  # 32 / BITS, C / 4
+        return known and counted in self.sizes
 
     def bound(self, name: str) -> str | None:
         """Return the extent of the problem that a variable stays below; None where the code does not say."""
@@ -308,7 +337,7 @@ class CodeUse:
             case ast.BinOp(left=ast.Name(id=divided), op=ast.FloorDiv(), right=right):
                 over, by = self.bounds.get(divided, {}), self.sum(right) or {}
                 if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
-                    return _quotient(*over.items(), *by.items())
+                    return quotient(*over.items(), *by.items())
                 return next((one for one in self.sizes if by and times(by, {(one,): 1}) == over), None)
         return None
 
@@ -356,40 +385,6 @@ class CodeUse:
     def uses(self, name: str) -> bool:
         """Return whether the code uses a member of a built-in variable, such as ``threadIdx.x``."""
         return re.search(rf"\b{re.escape(name)}\b", self.code) is not None
-
-    def divided(self, axis: str) -> int:
-        """Return by what number ``threadIdx`` is divided beside ``blockIdx``, as 32 for a warp or a tile; else 1."""
-        if axis == "x" and self.uses("meta_group_rank"):  # of a tile of cooperative groups
-            tile = re.search(r"\b(?:tiled_partition|thread_block_tile) ?< ?(\d+)", self.code)
-            return int(tile[1]) if tile else 1
-        indices = [index for use in self.pointers.values() for index in use.indices]
-        for terms in (*(sum_of(tree, self.first) or {} for tree in self.begins.values()), *indices):
-            parts = {part for product in terms for part in product}
-            for part in parts if f"blockIdx_{axis}" in parts else ():
-                found = re.fullmatch(r"\((\w+) // (\w+)\)", part)
-                if found and sum_of(ast.Name(found[1]), self.first) == {(f"threadIdx_{axis}",): 1}:
-                    return number_of(found[2], self._numbers) or 1
-        return 1
-
-    def folded(self) -> bool:
-        """Return whether an index has a warp's place among some in a row: ``warp % WARPS_N``."""
-        for tree in self.begins.values():
-            parts = [part for product in sum_of(tree, self.first) or {} for part in product]
-            found = re.findall(r"\((\w+) % [A-Za-z_]\w*\)", " ".join(parts))
-            of_warps = (" // " in str(sum_of(ast.Name(one), self.first)) for one in found)
-            if "blockIdx_" in str(parts) and any(of_warps):
-                return True
-        return False
-
-
-def _quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
-    left = Counter(larger[0])
-    left.subtract(smaller[0])
-    number, rest = divmod(larger[1], smaller[1])
-    if min(left.values(), default=0) < 0 or rest or number < 1:
-        return None
-    factors = list(left.elements())
-    return " * ".join([*([str(number)] if number != 1 or not factors else []), *factors])
 
 
 def numbers_of(source: Source, but: Collection[str] = ()) -> dict[str, ast.expr | None]:
