@@ -301,6 +301,19 @@ READ: dict[str, tuple[str, list[str]]] = {
             'y = { shape = ["K", "n"]',
         ],
     ),
+    "vectors and tiles below an end": (
+        """const int TILE = 16; __global__ void k(float* x, const half* a, float* c, int n, int incx) {
+            const int i = blockIdx.x * blockDim.x + threadIdx.x; if (i * 4 >= n) return;
+            ((float4*)x)[i].x = 1; x[i * incx] = 2;
+            wmma::load_matrix_sync(of, a + i * TILE, n); wmma::store_matrix_sync(c + i * 4, of, n); }""",
+        [
+            'x = { shape = ["n"]',
+            'a = { shape = ["n // 4", "16"], dtype = "float16" }\n',
+            'c = { shape = ["n"], dtype = "float32", role = "output" }\n',
+            'grid = ["ceil_div(n // 4, block_size)"]',
+            'incx = { dtype = "int32", value = "1" }',
+        ],
+    ),
     "names that become one": (
         f"__global__ void k(float* y, int n, float \u03b1, float \u03b2) {{ {BOUND} y[i] = \u03b1 * y[i] + \u03b2; }}",
         ['arguments = ["y", "n", "_", "__"]'],
@@ -314,3 +327,12 @@ def test_what_sources_say_in_other_ways_is_read(what: str, capsys: pytest.Captur
     init(capsys, text)
     written = Path("kernel.toml").read_text()
     assert [one for one in expected if one not in written] == [], written
+
+
+def test_a_number_of_the_template_is_called_no_macro(capsys: pytest.CaptureFixture[str]) -> None:
+    init(
+        capsys,
+        "template <int TILE> __global__ void k(float* y, int n) { y[threadIdx.x * TILE] = 1 2; }",
+    )
+    said = said_by(capsys, "check", "kernel.toml", "--configurations", "1", "--no-cpu")
+    assert 'expected a ";"' in said.out and "macro" not in said.out

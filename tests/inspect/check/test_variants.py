@@ -81,6 +81,9 @@ OF_VARIANTS = [
         "texture<float>",
         "no texture references any more; let the kernel read by a pointer",
     ),
+    Fault(
+        "letters", PLAIN, "const int column =", "int größe; const int column =", "größe", "the letters a to z"
+    ),
     Fault("macro", PLAIN, "int columns)", "int items)", "int items)", "items is a macro here"),
     Fault(
         "closure",

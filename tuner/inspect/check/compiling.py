@@ -61,6 +61,7 @@ _REMEDIES = (
         r'cannot open source file "(?:cub/|cublas|cuda|cufft|curand|cooperative_groups|crt/|mma\.h|nv/|thrust/)',
         "; it comes with a CUDA toolkit: set CUDA_HOME (tune doctor says which headers are found)",
     ),
+    ("unrecognized token", "; the compiler takes names of the letters a to z, digits and _"),
     (
         "cannot open source file",
         f"; name its folder in [compile] include; a header that only code of the CPU needs goes between {DEVICE_ONLY}",
@@ -332,7 +333,10 @@ def _macro(task: _Task, file: Path, line: int, said: str) -> str:
             "; a kernel cannot use what torch has for programs: let it take pointers, sizes and CUDA's types"
         )
     given = (*task.request.configuration.values, *task.request.problem.options)
-    names = [name for name in given if re.search(rf"\b{name}\b", code)]
+    of_entry = [
+        declared_by(read_source(file), one.entry) & {*re.findall(r"\w+", one.entry)} for one in task.launches
+    ]
+    names = [name for name in given if re.search(rf"\b{name}\b", code) and name not in set().union(*of_entry)]
     types = "|".join(f"{role}_type" for role in task.request.problem.dtypes)
     names += re.findall(rf"\busing\s+({types})\b", code) + re.findall(rf"\btypedef\b.*\b({types})\s*;", code)
     declared = [

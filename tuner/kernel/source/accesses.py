@@ -164,8 +164,8 @@ class Accesses:
             self._access(around, use)
             return
         called = receiver_of(node)
-        loads = called.startswith("__ld") or called in self._loads
-        stores = called.startswith("__st")
+        loads = called.startswith("__ld") or called in self._loads or called.endswith("load_matrix_sync")
+        stores = called.startswith("__st") or called.endswith("store_matrix_sync")
         stored = around.type == "pointer_expression" and text_of(around)[0] == "*"
         if loads or stores or stored or (called and alias[1]):
             use.indices.append(alias[1])

@@ -18,7 +18,7 @@ _SIZE = re.compile(
 )
 _STRIDE = re.compile(r"(?i)(\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch)\w*")
 NO_SIZE = re.compile(
-    r"(?i)((\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|\w*steps?|\w*flags?|mode|n?reps|\w*thresh(old)?)"
+    r"(?i)((\w+_)?ld[a-z]?(_\w+)?|\w*(stride|pitch|offset|iter|repeat|repetition)\w*|seed|start|begin|inc_?[a-z]|\w*steps?|\w*flags?|mode|n?reps|\w*thresh(old)?)"
 )
 """Numbers that a kernel is passed which are no sizes."""
 SMALL = re.compile(r"(?i)\w*(radius|halo|order|taps|filter|window|per_row|ksize|kernel|pool)\w*")

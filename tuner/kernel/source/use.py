@@ -194,13 +194,17 @@ class CodeUse:
                 rest = {product: n for product, n in high.items() if product not in less}
                 if any(less) and self._of_problem(rest):  # x < width - RADIUS
                     high = {**rest, (): -1}
+                whole = sum_of(python_of(side), self.numbers) or {}
+                match [(*one, n) for one, n in whole.items() if one], [one for one in high if one]:
+                    case [(str(name), int(n))], [(size,)] if n > 1 and size in self.sizes:  # 4 * i < n
+                        yield name, {(f"({size} // {n})",): 1}
+                        continue
                 names = [product for product in low if product]
                 single = [product[0] for product in names if len(product) == 1 and low[product] == 1]
                 single = [one for one in single if not re.match(r"\(?\w+\(", one)]  # what a function says
                 if len(names) > 1:  # y + j < height
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
-                    whole = sum_of(python_of(side), self.numbers) or {}
                     self.beside.setdefault(single[0], set()).update({*filter(None, whole)} - {(single[0],)})
                     constant = high.get((), 0) - low.get((), 0)
                     self.inner |= {one.start_byte} if constant < 0 else set()

@@ -173,7 +173,10 @@ class Names:
 def identifier(table: Table, name: str, macros: Mapping[str, str] | None = None) -> str:
     """Return a name if it is valid in expressions, templates and C++, and none of some macros."""
     if not IDENTIFIER.match(name) or name in FUNCTION_NAMES:
-        table.fail(f"{name!r} cannot be a name", "use letters, digits and _, 64 at most; no function's name")
+        table.fail(
+            f"{name!r} cannot be a name",
+            "use the letters a to z, digits and _, 64 at most; no function's name",
+        )
     what = (macros or {}).get(name)
     if keyword.iskeyword(name) or name in CPP_KEYWORDS:
         what = f"a keyword of {'Python' if keyword.iskeyword(name) else 'C++'}"
