@@ -314,6 +314,12 @@ READ: dict[str, tuple[str, list[str]]] = {
             'incx = { dtype = "int32", value = "1" }',
         ],
     ),
+    "pictures of channels": (
+        f"""__global__ void k(const float* x, float* y, int n, int C, int H, int W) {{ {BOUND}
+            const int w = i % W, h = i / W % H, c = i / W / H % C, b = i / W / H / C;
+            y[i] = x[((b * C + c) * H + h) * W + w]; }}""",
+        ['x = { shape = ["ceil_div(n, C * H * W)", "C", "H", "W"]'],
+    ),
     "names that become one": (
         f"__global__ void k(float* y, int n, float \u03b1, float \u03b2) {{ {BOUND} y[i] = \u03b1 * y[i] + \u03b2; }}",
         ['arguments = ["y", "n", "_", "__"]'],

@@ -341,7 +341,8 @@ class CodeUse:
             case ast.BinOp(left=ast.Name(id=divided), op=ast.FloorDiv(), right=right):
                 over, by = self.bounds.get(divided, {}), self.sum(right) or {}
                 if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
-                    return quotient(*over.items(), *by.items())
+                    rest = f"(ceil_div({sum_text(over)}, {sum_text(by)}))"  # i / width / height
+                    return quotient(*over.items(), *by.items()) or (rest if len(next(iter(by))) > 1 else None)
                 return next((one for one in self.sizes if by and times(by, {(one,): 1}) == over), None)
         return None
 
