@@ -58,7 +58,7 @@ def run_once(context: Context, data: ProblemData, loaded: Loaded) -> None:
 
 def differing(lab: Lab, unit: Unit, calls: int, seed: int) -> str:
     """Run one winner so many times; gives what is wrong, empty for nothing."""
-    with closing(ProblemData(lab.helpers, unit.setup.tensors, seed, 0, lab.gpu.sm_count)) as data:
+    with closing(ProblemData(lab.helpers, unit.setup.tensors, seed)) as data:
         verifier = Verifier(data, unit.setup.reference)
         data.seal()
         with closing(load(data, unit.candidate)) as loaded:

@@ -12,7 +12,7 @@ from tuner.core.errors import TunerError
 from tuner.gpu import captured as module
 from tuner.gpu.arrays import TensorView
 from tuner.gpu.baselines import make_call
-from tuner.gpu.captured import Returned, returned
+from tuner.gpu.captured import returned
 from tuner.kernel.functions import BaselineKind
 from tuner.runtime.arrays import ArrayLayout, row_major
 
@@ -37,13 +37,13 @@ def read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_they_are_copied_from_where_they_lie_by_order_or_by_name() -> None:
     one, other = Array(1024, "float32", (2, 3)), Array(2048, "float16", (2, 3), (1, 2))
     outputs = {"sum": SUM, "product": PRODUCT}
-    wanted = [Returned(1024, 64, 24), Returned(2048, 128, 12)]
+    wanted = [(64, 1024, 24), (128, 2048, 12)]
     assert returned((one, other), outputs, 0, "f") == wanted
     assert returned({"product": other, "sum": one}, outputs, 0, "f") == wanted
     assert returned(one, {"sum": SUM}, 0, "f") == wanted[:1]
     assert returned(None, {}, 0, "f") == []
     loss = TensorView(64, (1,), "float32")  # which has no dimension in torch
-    assert returned(Array(1024, "float32", ()), {"loss": loss}, 0, "f") == [Returned(1024, 64, 4)]
+    assert returned(Array(1024, "float32", ()), {"loss": loss}, 0, "f") == [(64, 1024, 4)]
 
 
 @pytest.mark.parametrize(

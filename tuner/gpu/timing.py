@@ -58,8 +58,8 @@ class SampleGraph:
         graph: Graph | None = None,
         before: Callable[[Graph, int], int] | None = None,
     ) -> None:
-        self.samples = samples
-        self.calls = calls
+        self.data, self.stamps = data, stamps
+        self.samples, self.calls = samples, calls
         self.lead = 1 if mode is Mode.WARM else 0
         """Calls of each sample that lie before its first event."""
         self.before_ns = 0.0
@@ -209,23 +209,12 @@ class Timer:
                 spans.append((stamps.read().elapsed_ns - sum(graph.read())) / graph.samples)
             return max(0.0, statistics.median(spans))
 
-    def group(
-        self,
-        data: ProblemData,
-        stamps: Stamps,
-        graph: SampleGraph,
-        regime: Regime,
-        gap_ns: float,
-        *,
-        heavy: bool,
-    ) -> Samples:
+    def group(self, graph: SampleGraph, regime: Regime, gap_ns: float, *, heavy: bool) -> Samples:
         """Take one group: rest or warm up if due, poison the outputs, launch, and look at the clocks.
 
         A group that something else disturbed is taken again.
 
         Args:
-            data: the tensors.
-            stamps: those of the graph.
             graph: the group.
             regime: rested or sustained.
             gap_ns: what a sample takes besides its calls.
@@ -238,7 +227,7 @@ class Timer:
         for _ in range(TRIES):
             tags = self._wait_for_the_hardware()
             ahead = self._prepare(graph, regime) if heavy else 0
-            data.poison()
+            graph.data.poison()
             if not ahead:
                 self._context.synchronize()
             began = time.monotonic()
@@ -250,7 +239,7 @@ class Timer:
             elif heavy:
                 self._rest_until = ended + REST_FACTOR * (ended - began)
             times = graph.read()
-            span = stamps.read()
+            span = graph.stamps.read()
             problem = self._contradiction(
                 graph, times, ended - began if not ahead else math.inf, span.elapsed_ns, gap_ns
             )
