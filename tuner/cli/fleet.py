@@ -14,7 +14,6 @@ from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.cli.commands.run import RunArguments
 from tuner.cli.jobs import Jobs, TuningJob
-from tuner.cli.worth import Budget
 from tuner.core.conditions import Mode
 from tuner.core.errors import NoGpuError, UsageError
 from tuner.core.files import temporary_folder
@@ -23,7 +22,7 @@ from tuner.core.processes import ChildDied, ask_once
 from tuner.database.records import Filters
 from tuner.devices.started import has_gpu
 from tuner.fleet.cards import Card, Job
-from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
+from tuner.fleet.cluster import Cluster, Described, listed
 from tuner.fleet.head import OUT_OF_TIME, Head
 from tuner.fleet.messages import ChildLink, Compilers, Events, GpuFacts, Link, OpenDevice, Task, TaskDone
 from tuner.fleet.progress import Announcer
@@ -173,11 +172,11 @@ def run_fleet(
         cards = [] if cluster else _cards(asked, devices, kernel.name, folder / "compilers")
         members = None
         if cluster is not None:
-            opening = cluster_opening(kernel.name, cache=asked.cache is not None, opener=OPENER)
+            opening = OpenDevice("", kernel.name, asked.cache, opener=OPENER)
             overlap = not asked.no_overlap
             members = WorkersAsCards(cluster, opening, announcer.note, model=model, overlap=overlap)
         head = Head(jobs.database, given_out, cards, announcer, stop, members)
-        budget = Budget(asked.total_time_s, jobs.shares)
+        budget = jobs.budget()
         for job in given_out:
             job.time_s = lambda job=job: budget.of(
                 job.number, {one.number for one in head.ended}, len(head.cards)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from msgspec import structs
@@ -12,6 +12,7 @@ from msgspec import structs
 from tuner.core.model import Gpu, Run, RunOptions
 from tuner.database.records import Mark
 from tuner.fleet.messages import Alive, Events, FromSearcher, GpuFacts, Link, Progress, SearcherGone, Task
+from tuner.tuning.request import within
 
 REFUSALS, DEATHS, STALLS = 2, 6, 3
 """How often in a row a device may refuse to be opened, its searcher end while it starts, or its searchers stall
@@ -65,8 +66,7 @@ class Job:
         self.devices.append(device)
         key = f"{self.number}.{len(self.devices)}"
         options = self.settle(gpu) if self.settle is not None and gpu is not None else self.task.options
-        limits_s = [self.time_s() if self.time_s is not None else None, options.time_s]
-        options = replace(options, time_s=min((s for s in limits_s if s is not None), default=None))
+        options = within(options, self.time_s() if self.time_s is not None else None)
         return structs.replace(self.task, key=key, options=options, going_on=self.going_on, mark=self.mark)
 
     @property
