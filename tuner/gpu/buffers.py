@@ -6,7 +6,6 @@ import copy
 import math
 import random
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -128,10 +127,8 @@ class Helpers:
 
     def run(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> None:
         """Launch one of them and wait."""
-        with closing(Graph(self.context)) as graph:
+        with self.context.launched() as graph:
             graph.kernel(self.kernel(entry, grid, block, arguments))
-            graph.launch()
-            self.context.synchronize()
 
 
 class ProblemData:
@@ -302,7 +299,7 @@ class ProblemData:
     def _checksum(self, pieces: Iterable[tuple[str, int]]) -> int:
         fill_bytes(self._result, 0, 8)
         kernels = []
-        with closing(Graph(self.helpers.context)) as graph:
+        with self.helpers.context.launched() as graph:
             for name, size_bytes in pieces:
                 # The last word may reach into the zone behind, which is constant, too; where there is none, the up
                 # to three bytes of it are left out.
@@ -315,8 +312,6 @@ class ProblemData:
                 grid = min(math.ceil(words / 256) or 1, 16 * self._sm_count)
                 kernels.append(self.helpers.kernel("checksum", grid, 256, arguments))
                 graph.kernel(kernels[-1])
-            graph.launch()
-            self.helpers.context.synchronize()
         raw = bytearray(8)
         check(cu.cuMemcpyDtoH(raw, self._result, 8))
         return int.from_bytes(raw, "little")

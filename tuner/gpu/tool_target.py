@@ -42,7 +42,7 @@ from tuner.core.errors import TunerError
 from tuner.core.model import Status, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.driver import Context, Graph, status_of
+from tuner.gpu.driver import Context, status_of
 from tuner.gpu.turns import Turns
 from tuner.gpu.verify import Verifier
 from tuner.runtime.driver import DriverFailure, check
@@ -143,22 +143,18 @@ class Runner:
 
     def _profiled(self, data: ProblemData, loaded: Loaded) -> None:
         """Run it once more between the two calls that switch a profiler on and off: nothing else is in there."""
-        with closing(Graph(self._context)) as graph:
-            data.add_restore(graph)
-            if any(tensor.role in RESTORED for tensor in data.tensors):
-                graph.launch()
-                self._context.synchronize()
+        if any(tensor.role in RESTORED for tensor in data.tensors):
+            with self._context.launched() as graph:
+                data.add_restore(graph)
         check(cu.cuProfilerStart())
         self._launch(data, loaded, restore=False)
         check(cu.cuProfilerStop())
 
     def _launch(self, data: ProblemData, loaded: Loaded, *, restore: bool) -> None:
-        with closing(Graph(self._context)) as graph:
+        with self._context.launched() as graph:
             if restore:
                 data.add_restore(graph)
             loaded.add_to(graph, 0)
-            graph.launch()
-            self._context.synchronize()
 
     def _log_bytes(self) -> int:
         """Return the length of the tool's log once it has stopped growing: its findings come from another process."""
