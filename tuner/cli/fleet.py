@@ -20,6 +20,7 @@ from tuner.core.files import temporary_folder
 from tuner.core.model import Gpu, Problem, RunOptions
 from tuner.core.processes import ChildDied, ask_once
 from tuner.database.records import Filters
+from tuner.devices.choose import gpu_number
 from tuner.devices.started import has_gpu
 from tuner.fleet.cards import Card, Job
 from tuner.fleet.cluster import Cluster, Described, listed
@@ -122,7 +123,7 @@ def devices_of(device: str) -> list[str]:
             raise UsageError(
                 f"there is no GPU {name}", f"this machine has {count}: cuda:0 to cuda:{count - 1}"
             )
-    numbers = [int(name.partition(":")[2]) for name in names]
+    numbers = [gpu_number(name) for name in names]
     if len(set(numbers)) < len(numbers) or not numbers:
         raise UsageError(f"--device {device} names a GPU twice", "name each once")
     return [f"cuda:{number}" for number in numbers]

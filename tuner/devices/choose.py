@@ -17,6 +17,12 @@ from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
 
 
+def gpu_number(device: str) -> int:
+    """Return the number of a GPU from what a user calls it: ``cuda`` is the first, as is ``cuda:0``."""
+    number = device.partition(":")[2]
+    return int(number) if number.isdigit() else 0
+
+
 def open_device(
     text: str,
     kernel: str,

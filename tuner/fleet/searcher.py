@@ -33,7 +33,7 @@ from tuner.core.model import Configuration
 from tuner.core.observer import Observer
 from tuner.core.processes import ParentPipe
 from tuner.devices.base import Device
-from tuner.devices.choose import open_device
+from tuner.devices.choose import gpu_number, open_device
 from tuner.devices.guard import AWAITED
 from tuner.devices.local import LocalDevice
 from tuner.fleet import messages
@@ -70,10 +70,10 @@ def open_for_searcher(message: messages.OpenDevice, say: Callable[[str], None]) 
     if compilers is None or not message.device.startswith("cuda"):
         return open_device(message.device, message.kernel, None, message.cache, say)
     version = nvrtc_version()  # said before anything is started
-    index = int(message.device.partition(":")[2] or 0)
-    device = LocalDevice(index, None, message.cache, say=say, compiler=version, pool=shared_pool(message))
+    index, pool = gpu_number(message.device), shared_pool(message)
+    device = LocalDevice(index, None, message.cache, say=say, compiler=version, pool=pool)
     if message.facts is not None:
-        device.adopt_facts(message.facts.notes, message.facts.calibration)
+        device.notes, device.calibration = message.facts.notes, message.facts.calibration
     return device
 
 
