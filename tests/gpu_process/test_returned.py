@@ -11,9 +11,9 @@ from tests.gpu_process.test_open_baseline import fake_torch, view
 from tuner.core.errors import TunerError
 from tuner.gpu import captured as module
 from tuner.gpu.arrays import TensorView
-from tuner.gpu.baselines import make_call
+from tuner.gpu.baselines import function_call
 from tuner.gpu.captured import returned
-from tuner.kernel.functions import BaselineKind
+from tuner.kernel.functions import load_function
 from tuner.runtime.arrays import ArrayLayout, row_major
 
 __all__ = ["fake_torch"]
@@ -70,6 +70,6 @@ def test_a_function_returns_the_outputs_that_it_does_not_ask_for(tmp_path: Path,
 
     (tmp_path / "mine.py").write_text("def both(x, y):\n    y[:] = x\n    return 2 * x\n")
     views = {name: view(np.ones(4, np.float32)) for name in "xyz"}
-    call = make_call(BaselineKind.PYTHON, "both", tmp_path / "mine.py", views, {}, outputs=["y", "z"])
+    call = function_call("both", load_function("both", tmp_path / "mine.py"), views, {}, 0, ["y", "z"])
     call()
     assert list(call.outputs) == ["z"] and np.asarray(call.value).tolist() == [2.0] * 4
