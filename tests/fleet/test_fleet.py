@@ -70,7 +70,7 @@ def test_heartbeats_say_whether_the_measuring_process_works(monkeypatch: pytest.
     monkeypatch.setattr("tuner.fleet.searcher.BEAT_S", 0.01)
     said: queue.SimpleQueue[FromSearcher] = queue.SimpleQueue()
     told: queue.SimpleQueue[ToSearcher | None] = queue.SimpleQueue()
-    told.put(OpenDevice("cuda:0", "vector_add", None))
+    told.put(OpenDevice("cuda:0", None))
     wire = SimpleNamespace(send=said.put, receive=told.get)
     serving = threading.Thread(
         target=searcher.serve, args=(searcher.Conversation(wire, on_end=lambda: None),), daemon=True

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tuner.children.compile_pool import default_jobs
@@ -170,18 +171,20 @@ def run_fleet(
         temporary_folder() as folder,
         closing(Announcer(done, fail, quiet=jobs.asked.quiet)) as announcer,
     ):
-        cards = [] if cluster else _cards(asked, devices, kernel.name, folder / "compilers")
+        cards = [] if cluster else _cards(asked, devices, folder / "compilers")
         members = None
         if cluster is not None:
-            opening = OpenDevice("", kernel.name, asked.cache, opener=OPENER)
+            opening = OpenDevice("", asked.cache, opener=OPENER)
             overlap = not asked.no_overlap
             members = WorkersAsCards(cluster, opening, announcer.note, model=model, overlap=overlap)
         head = Head(jobs.database, given_out, cards, announcer, stop, members)
         budget = jobs.budget()
+
+        def time_s(number: int) -> float | None:
+            return budget.of(number, {one.number for one in head.ended}, len(head.cards))
+
         for job in given_out:
-            job.time_s = lambda job=job: budget.of(
-                job.number, {one.number for one in head.ended}, len(head.cards)
-            )
+            job.time_s = partial(time_s, job.number)
         try:
             head.run()
         finally:
@@ -242,13 +245,13 @@ def _settled(jobs: Jobs, own: TuningJob, together: Sequence[Job]) -> Callable[[G
     return settle
 
 
-def _cards(asked: RunArguments, devices: Sequence[str], kernel: str, slots: Path) -> list[Card]:
+def _cards(asked: RunArguments, devices: Sequence[str], slots: Path) -> list[Card]:
     total = asked.jobs or default_jobs()
     compilers = Compilers(total, max(1, total // len(devices)), slots)
 
     def card(device: str) -> Card:
         def start(events: Events, facts: GpuFacts | None) -> Link:
-            return ChildLink(events.put, OpenDevice(device, kernel, asked.cache, compilers, facts, OPENER))
+            return ChildLink(events.put, OpenDevice(device, asked.cache, compilers, facts, OPENER))
 
         return Card(device, start, not asked.no_overlap)
 

@@ -52,21 +52,20 @@ class Job:
     """Whether it failed because no kernel of its dtype can be within the bound on the error."""
     worth: str = ""
     """What it is worth to a program, where that is known."""
-    time_s: Callable[[], float | None] | None = None
+    time_s: Callable[[], float | None] = lambda: None
     """Returns how long it may be searched if it begins now, within the time of the task; None for no limit."""
 
     @property
     def has_time(self) -> bool:
         """Whether any time is left for it."""
-        time_s = self.time_s() if self.time_s is not None else None
+        time_s = self.time_s()
         return time_s is None or time_s > 0.0
 
-    def give_out(self, device: str, gpu: Gpu | None) -> Task:
+    def give_out(self, device: str, gpu: Gpu) -> Task:
         """Return the task to send to a device now, which has such a GPU."""
         self.devices.append(device)
         key = f"{self.number}.{len(self.devices)}"
-        options = self.settle(gpu) if self.settle is not None and gpu is not None else self.task.options
-        options = within(options, self.time_s() if self.time_s is not None else None)
+        options = within(self.settle(gpu) if self.settle is not None else self.task.options, self.time_s())
         return structs.replace(self.task, key=key, options=options, going_on=self.going_on, mark=self.mark)
 
     @property

@@ -148,7 +148,8 @@ class Head:
         if not job.has_time:
             self._fail(job, OUT_OF_TIME)
             return
-        if job.going_on is not None and card.gpu is not None and job.going_on.gpu.name != card.gpu.name:
+        assert card.gpu is not None  # its searcher is ready
+        if job.going_on is not None and job.going_on.gpu.name != card.gpu.name:
             job.going_on = job.mark = None  # times of another GPU cannot be gone on with
         task = job.give_out(card.name, card.gpu)
         lane.job, lane.key, lane.phase, lane.progress = job, task.key, Phase.OPENING, None

@@ -54,13 +54,11 @@ class OpenDevice(Message, frozen=True):
     """Open the device; the first message."""
 
     device: str
-    """As ``--device`` has it."""
-    kernel: str
-    """The kernel's name, which chooses a recording."""
+    """``cuda:N``; of a cluster's workers each knows its own."""
     cache: Path | None
     """Folder of the cubin cache."""
     compilers: Compilers | None = None
-    """None for as many as there are cores, with nothing beside them."""
+    """None where the worker says that."""
     facts: GpuFacts | None = None
     opener: str = ""
     """``module:function`` that opens it, called with this message and ``say``; empty for this package's own."""

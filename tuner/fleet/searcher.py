@@ -33,7 +33,7 @@ from tuner.core.model import Configuration
 from tuner.core.observer import Observer
 from tuner.core.processes import ParentPipe
 from tuner.devices.base import Device
-from tuner.devices.choose import gpu_number, open_device
+from tuner.devices.choose import gpu_number
 from tuner.devices.guard import AWAITED
 from tuner.devices.local import LocalDevice
 from tuner.fleet import messages
@@ -66,9 +66,6 @@ def open_for_searcher(message: messages.OpenDevice, say: Callable[[str], None]) 
         module, _, name = message.opener.partition(":")
         opened: Device = getattr(importlib.import_module(module), name)(message, say)
         return opened
-    compilers = message.compilers
-    if compilers is None or not message.device.startswith("cuda"):
-        return open_device(message.device, message.kernel, None, message.cache, say)
     version = nvrtc_version()  # said before anything is started
     index, pool = gpu_number(message.device), shared_pool(message)
     device = LocalDevice(index, None, message.cache, say=say, compiler=version, pool=pool)
@@ -80,8 +77,7 @@ def open_for_searcher(message: messages.OpenDevice, say: Callable[[str], None]) 
 def shared_pool(message: messages.OpenDevice) -> CompilePool:
     """Return a searcher's compilers, which take turns with those of the others."""
     compilers = message.compilers
-    if compilers is None:
-        return CompilePool(None, message.cache)
+    assert compilers is not None
     limit = memory_limit(compilers.jobs)
     slots = Slots(compilers.slots, compilers.jobs)
     return CompilePool(compilers.share, message.cache, memory_limit_bytes=limit, slots=slots)
