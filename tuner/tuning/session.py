@@ -176,5 +176,5 @@ def _stats(loop: SearchLoop) -> dict[str, Any]:
         "seeds": {
             source: [trial.number for trial in trials] for source, trials in state.initial_trials.items()
         },
-        "mark": dataclasses.asdict(state.mark) if state.mark else None,
+        "mark": dataclasses.asdict(state.mark),
     }
