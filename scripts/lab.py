@@ -56,7 +56,7 @@ class Lab:
         self.gpu = self.context.describe()
         self.timer = Timer(self.context, Clocks(self.gpu.uuid))
         self.cache = CubinCache(paths.cubins())
-        self.helpers = Helpers(self.context, self.gpu.arch, self.cache)
+        self.helpers = Helpers(self.context, self.gpu, self.cache)
         self.pool = CompilePool(jobs, paths.cubins())
         self._deadline = deadline
 
@@ -81,7 +81,7 @@ class Lab:
     ) -> Iterator[ProblemSession]:
         """Make a problem ready."""
         request = self.requests(kernel).setup(problem, seed, Conditions(mode, regime))
-        session, _ = open_session(request, self.helpers, self.gpu, self.timer, self._deadline)
+        session, _ = open_session(request, self.helpers, self.timer, self._deadline)
         try:
             yield session
         finally:

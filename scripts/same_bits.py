@@ -25,7 +25,7 @@ from tuner.core import paths
 from tuner.database.database import Database
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.driver import Context, Graph
+from tuner.gpu.driver import Context
 from tuner.gpu.verify import Verifier
 from tuner.inspect.tools.cases import Case, Unit, compile_cases
 from tuner.kernel.load import load_kernel
@@ -46,19 +46,14 @@ def outputs(data: ProblemData) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:
 def run_once(context: Context, data: ProblemData, loaded: Loaded) -> None:
     """Run it on restored tensors and poisoned outputs."""
     data.poison()
-    graph = Graph(context)
-    try:
+    with context.launched() as graph:
         data.add_restore(graph)
         loaded.add_to(graph, 0)
-        graph.launch()
-        context.synchronize()
-    finally:
-        graph.close()
 
 
 def differing(lab: Lab, unit: Unit, calls: int, seed: int) -> str:
     """Run one winner so many times; gives what is wrong, empty for nothing."""
-    with closing(ProblemData(lab.helpers, unit.setup.tensors, seed, 0, lab.gpu.sm_count)) as data:
+    with closing(ProblemData(lab.helpers, unit.setup.tensors, seed)) as data:
         verifier = Verifier(data, unit.setup.reference)
         data.seal()
         with closing(load(data, unit.candidate)) as loaded:

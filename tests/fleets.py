@@ -86,9 +86,7 @@ def cards(count: int, *, overlap: bool = True) -> list[Card]:
         name = f"cuda:{number}"
         return Card(
             name,
-            lambda events, facts: ChildLink(
-                events.put, OpenDevice(name, "vector_add", None, None, facts, OPENER)
-            ),
+            lambda events, facts: ChildLink(events.put, OpenDevice(name, None, None, facts, OPENER)),
             overlap,
         )
 

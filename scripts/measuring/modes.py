@@ -88,7 +88,7 @@ def _by_hand(lab: Lab, kernel: KernelSpec, problem: Problem) -> dict[str, float]
 
 
 def _with_copies(lab: Lab, session: ProblemSession, copies: int) -> ProblemSession:
-    data = ProblemData(lab.helpers, session.data.tensors, 1, lab.gpu.l2_bytes, lab.gpu.sm_count, copies)
+    data = ProblemData(lab.helpers, session.data.tensors, 1, copies)
     return replace(session, data=data, batch=Batch(copies, copies))
 
 

@@ -157,7 +157,7 @@ def _calibration(lab: Lab) -> Calibration:
     cache = CalibrationCache(paths.cache() / "calibrations")
     calibration = cache.read(lab.gpu)
     if calibration is None or not calibration.short_noise_ns:
-        calibration = Calibrator(lab.gpu, lab.helpers, lab.timer, no_deadline).measure()
+        calibration = Calibrator(lab.helpers, lab.timer, no_deadline).measure()
         cache.write(lab.gpu, calibration)
     return calibration
 

@@ -10,11 +10,12 @@ import pytest
 from tests.commands import assert_refused, said_by
 from tests.faults.bench_device import remember
 from tests.faults.kernels import configuration, scale_kernel
-from tuner.cli.configuration import choose, describe_gpu, gpu_number, parse_configuration
+from tuner.cli.configuration import choose, describe_gpu, parse_configuration
 from tuner.cli.options import ConfigurationArguments
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import NoGpuError, UsageError
 from tuner.database.database import Database
+from tuner.devices.choose import gpu_number
 from tuner.devices.started import has_gpu
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.spec import KernelSpec

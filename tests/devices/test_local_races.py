@@ -129,8 +129,8 @@ def test_no_process_is_left_of_a_confirmation(
     device: LocalDevice, tmp_path: Path, raced_ns: float, max_error: float | None
 ) -> None:
     """Whether it is confirmed, takes another time than in the race, or is too inaccurate."""
-    _, problem = prepared(device, tmp_path)
-    confirm(device, problem, configuration(), raced_ns, max_error, lambda _: None)
+    kernel, problem = prepared(device, tmp_path)
+    confirm(device, kernel, problem, configuration(), raced_ns, lambda _: None, max_error=max_error)
     search, *confirming = starts(tmp_path)
     device.processes.alone()
     assert confirming and not any(Path(f"/proc/{pid}").exists() for pid in confirming)

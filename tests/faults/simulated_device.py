@@ -161,5 +161,5 @@ def open_fake(message: OpenDevice, say: Callable[[str], None]) -> LocalDevice:
     )
     device.name = message.device
     if message.facts is not None:
-        device.adopt_facts(message.facts.notes, message.facts.calibration)
+        device.notes, device.calibration = message.facts.notes, message.facts.calibration
     return device

@@ -51,7 +51,7 @@ class Answering:
     def open(self) -> None:
         if self.hangs == "starting":
             return
-        self.events.put(Event(self, DeviceReady(self.device, self.gpu)))
+        self.events.put(Event(self, DeviceReady(self.gpu)))
 
     def send(self, message: ToSearcher) -> None:
         match message:
@@ -62,17 +62,17 @@ class Answering:
             case BeginSearch():
                 self.searching = True
             case StopSearch():
-                self.events.put(Event(self, TaskStopped(self.task, "stopped")))
+                self.events.put(Event(self, TaskStopped()))
 
     def prepared(self) -> None:
-        self.events.put(Event(self, Prepared(self.task, None, ())))
+        self.events.put(Event(self, Prepared(None, ())))
 
     def progress(self, trials: int, phase: str = "searching") -> None:
-        self.events.put(Event(self, Progress(self.task, trials, 8, None, phase, "")))
+        self.events.put(Event(self, Progress(trials, 8, phase, "")))
 
     def end(self) -> None:
-        self.searching, task, self.task = False, self.task, ""
-        self.events.put(Event(self, TaskDone(task, "", None, "", b"{}", "")))
+        self.searching, self.task = False, ""
+        self.events.put(Event(self, TaskDone("", "", b"{}", "")))
 
     def gone(self) -> None:
         self.searching = False

@@ -35,11 +35,11 @@ from tuner.database.database import Database
 from tuner.fleet import cards
 from tuner.fleet import cluster as cluster_module
 from tuner.fleet import workers as workers_module
-from tuner.fleet.cluster import Cluster, Described, WorkerLink, cluster_opening
+from tuner.fleet.cluster import Cluster, Described, WorkerLink
 from tuner.fleet.cluster_connections import HANDSHAKE_S
 from tuner.fleet.cluster_files import full_address, make_certificate, read_settings
 from tuner.fleet.head import Head
-from tuner.fleet.messages import Event
+from tuner.fleet.messages import Event, OpenDevice
 from tuner.fleet.workers import WorkersAsCards
 
 pytestmark = pytest.mark.usefixtures("forked_children")
@@ -86,7 +86,7 @@ def tuned(host: Host, database: Path, seen: Seen, count: int, trials: int, addre
     """Tune problems on the cluster; return what was said of its workers."""
     said: list[str] = []
     with closing(Cluster(address or host.address, host.folder)) as cluster, Database.open(database) as opened:
-        opening = cluster_opening("vector_add", cache=False, opener=OPENER)
+        opening = OpenDevice("", None, opener=OPENER)
         members = WorkersAsCards(cluster, opening, said.append, overlap=False)
         Head(opened, jobs(count, trials), [], seen, members=members).run()
         assert seen.failures == {}
@@ -177,7 +177,7 @@ def test_the_end_waits_for_a_searcher_that_is_starting_and_not_for_a_dead_worker
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_module, "CONNECT_S", 200.0)
-    opening = cluster_opening("vector_add", cache=False, opener=OPENER)
+    opening = OpenDevice("", None, opener=OPENER)
     with closing(Cluster(host.address, host.folder)) as cluster:
         (address, *_) = cluster.workers()
         began = time.monotonic()
@@ -190,7 +190,7 @@ def test_the_end_waits_for_a_searcher_that_is_starting_and_not_for_a_dead_worker
 
 
 def test_a_searcher_ends_with_the_connection_to_its_head(host: Host) -> None:
-    opening = cluster_opening("vector_add", cache=False, opener=OPENER)
+    opening = OpenDevice("", None, opener=OPENER)
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
     with closing(Cluster(host.address, host.folder)) as cluster:
         (address, *_) = cluster.workers()
@@ -274,7 +274,7 @@ def test_a_worker_of_another_version_is_left_out(
     monkeypatch.setattr(workers_module, "PATIENCE_S", 0.5)
     seen, said = Seen(), list[str]()
     with closing(Cluster(host.address, host.folder)) as cluster, Database.open(tmp_path / "x.db") as database:
-        opening = cluster_opening("vector_add", cache=False, opener=OPENER)
+        opening = OpenDevice("", None, opener=OPENER)
         members = WorkersAsCards(cluster, opening, said.append, overlap=False)
         Head(database, jobs(1, 4), [], seen, members=members).run()
     assert "no device is left" in seen.failures[0]

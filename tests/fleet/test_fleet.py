@@ -36,8 +36,8 @@ def test_problems_are_spread_and_each_is_tuned_once(
     assert seen.began_on[0][1] == listed[3].name or seen.began_on[1][1] == listed[3].name  # the longest first
     assert {device for device, _ in seen.began_on} == {"cuda:0", "cuda:1"}
     assert not searchers()
-    winners = {result.winner for result in seen.results.values()}
-    assert {row["id"] for row in database.select("SELECT id FROM winners")} == winners
+    runs = {result.run for result in seen.results.values()}
+    assert {row["run_id"] for row in database.select("SELECT run_id FROM winners")} == runs
 
 
 def test_what_a_killed_searcher_has_measured_is_kept_and_goes_on_elsewhere(
@@ -70,7 +70,7 @@ def test_heartbeats_say_whether_the_measuring_process_works(monkeypatch: pytest.
     monkeypatch.setattr("tuner.fleet.searcher.BEAT_S", 0.01)
     said: queue.SimpleQueue[FromSearcher] = queue.SimpleQueue()
     told: queue.SimpleQueue[ToSearcher | None] = queue.SimpleQueue()
-    told.put(OpenDevice("cuda:0", "vector_add", None))
+    told.put(OpenDevice("cuda:0", None))
     wire = SimpleNamespace(send=said.put, receive=told.get)
     serving = threading.Thread(
         target=searcher.serve, args=(searcher.Conversation(wire, on_end=lambda: None),), daemon=True

@@ -61,7 +61,7 @@ def test_a_problem_that_failed_is_tried_again_alone(database: Database) -> None:
         at_work = [link for link in fleet.on(0) if link.task]
         if not failed and [link.task for link in at_work] == ["0.1", "1.1"]:
             failed.append(at_work[1])
-            error = TaskFailed("1.1", "this problem does not fit on the GPU", "", True, 1)
+            error = TaskFailed("this problem does not fit on the GPU", "", True)
             fleet.head.events.put(Event(at_work[1], error))
         elif any(link.task == "1.2" and link.searching for link in at_work):
             beside.extend(link.task for link in at_work if link.task != "1.2")

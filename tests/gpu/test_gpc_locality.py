@@ -20,7 +20,7 @@ def test_clusters_that_share_are_of_one_group_in_later_launches_too() -> None:
     gpu = context.describe()
     if gpu.cc < 90:
         pytest.skip("needs clusters")
-    probe = Probe(Helpers(context, gpu.arch, None).module, int(context.stream))
+    probe = Probe(Helpers(context, gpu, None).module, int(context.stream))
     orders = ClusterOrders(probe.sms)
     assert orders.gpcs(), "nothing was observed, and GPCs are assumed"
     numbers = orders.of(PAIRS, SHARE)

@@ -36,10 +36,10 @@ def run_in_stream(context: Context, data: ProblemData, loaded: Loaded) -> None:
     context.synchronize()
 
 
-def differs(context: Context, helpers: Helpers, sm_count: int, unit: Unit) -> bool:
+def differs(context: Context, helpers: Helpers, unit: Unit) -> bool:
     """Return whether the two ways leave other bytes in an output; each way runs twice."""
     with (
-        closing(ProblemData(helpers, unit.setup.tensors, 0, 0, sm_count)) as data,
+        closing(ProblemData(helpers, unit.setup.tensors, 0)) as data,
         closing(load(data, unit.candidate)) as loaded,
     ):
         check(cu.cuCtxSynchronize())  # what fills the scratch runs on another stream
@@ -67,6 +67,6 @@ def test_both_ways_leave_the_same_bytes(name: str, tmp_path: Path) -> None:
     with closing(CompilePool(None, tmp_path)) as pool:
         units, _ = compile_cases(kernel, gpu, pool, cases, problem)
     assert len(units) >= len(variants) / 2
-    helpers = Helpers(context, gpu.arch, CubinCache(tmp_path))
-    different = [str(unit.case) for unit in units if differs(context, helpers, gpu.sm_count, unit)]
+    helpers = Helpers(context, gpu, CubinCache(tmp_path))
+    different = [str(unit.case) for unit in units if differs(context, helpers, unit)]
     assert not different

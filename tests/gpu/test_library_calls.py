@@ -11,10 +11,10 @@ import pytest
 
 from tuner.core.errors import TunerError
 from tuner.gpu.arrays import TensorView
-from tuner.gpu.baselines import make_call
+from tuner.gpu.baselines import function_call, library_call
 from tuner.gpu.captured import Call, capture
 from tuner.gpu.driver import Context, Graph
-from tuner.kernel.functions import BaselineKind
+from tuner.kernel.functions import load_function
 from tuner.runtime.driver import check
 
 Array = np.ndarray[Any, Any]
@@ -88,7 +88,7 @@ def rng() -> np.random.Generator:
 def call(text: str, views: dict[str, TensorView], scalars: dict[str, float] | None = None) -> Call:
     library = text.removeprefix("tf32(").split(".")[0]
     pytest.importorskip(library)
-    return make_call(BaselineKind.CALL, text, None, views, scalars or {})
+    return library_call(text, views, scalars or {})
 
 
 @pytest.mark.parametrize("text", ["torch.add(a, b, out=c)", "cupy.add(a, b, out=c)"])
@@ -177,7 +177,8 @@ def test_the_best_of_cublaslt(
     }
     baseline = Path(__file__).parents[2] / "scripts" / "rivals" / "cublaslt.py"
     stream = int(gpu.context.stream)
-    gpu.replay([make_call(BaselineKind.PYTHON, "cublaslt", baseline, views, {}, stream)], runs=2)
+    product = load_function("cublaslt", baseline)
+    gpu.replay([function_call("cublaslt", product, views, {}, stream)], runs=2)
     found = gpu.get(views["c"], "float16" if dtype == "float16" else "uint16")
     wide = found if dtype == "float16" else (found.astype(np.uint32) << 16).view(np.float32)
     np.testing.assert_allclose(wide, exact, rtol=2**-8, atol=0)
@@ -246,7 +247,7 @@ def test_what_cannot_be_captured_says_so(gpu: Tensors) -> None:
 def function(source: str, folder: Path, views: dict[str, TensorView], stream: int = 0) -> Call:
     file = folder / "mine.py"
     file.write_text(source)
-    return make_call(BaselineKind.PYTHON, "f", file, views, {"alpha": 2.0, "n": 8}, stream)
+    return function_call("f", load_function("f", file), views, {"alpha": 2.0, "n": 8}, stream)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ class Group:
     ) -> None:
         self.card, self.time_ns, self.gap_ns, self.takes = card, time_ns, gap_ns, takes
         self.samples, self.calls, self.lead = samples, calls, lead
+        self.data = self.stamps = card
         self.before_ns = 0.0
         self.launches = 0
         self.closed = False

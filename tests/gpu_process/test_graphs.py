@@ -86,7 +86,8 @@ def test_rates_are_of_what_was_launched(monkeypatch: pytest.MonkeyPatch) -> None
     session = MagicMock()
     session.data.copies = 1
     helpers.others.return_value = ceilings
-    calibrator = calibration.Calibrator(gpu, helpers, MagicMock(), MagicMock())
+    helpers.gpu, session.data.helpers = gpu, helpers
+    calibrator = calibration.Calibrator(helpers, MagicMock(), MagicMock())
     floats = min(calibration.MEMORY_FLOATS, gpu.memory_bytes // 64)
     session.data.tensors[0].size_bytes = 4 * floats
     for name, answer in {"_session": session, "_time": 1e5, "_noise": [0.001], "_clock": 1.7e9}.items():

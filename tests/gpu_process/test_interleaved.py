@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partialmethod
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,11 +79,9 @@ class Timer:
         self.gaps_ns: list[tuple[bool, float]] = []
         """Of each group: whether it is of cold samples whatever the mode, and what a sample takes besides its calls."""
 
-    def group(
-        self, memory: Memory, stamps: Any, graph: Any, regime: Regime, gap_ns: float, *, heavy: bool
-    ) -> Samples:
-        memory.updates = 0
-        memory.run(graph.timed)
+    def group(self, graph: Any, regime: Regime, gap_ns: float, *, heavy: bool) -> Samples:
+        graph.data.updates = 0
+        graph.data.run(graph.timed)
         self.gaps_ns.append((graph.cold, gap_ns))
         return Samples([1000.0] * graph.samples)
 
@@ -96,11 +95,10 @@ def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) ->
         data.run(timed)
         return 1000.0
 
-    def graph(_: ProblemSession, timed: Kernel, samples: int, estimate_ns: float) -> Any:
-        return SimpleNamespace(timed=timed, samples=samples, calls=1, cold=False, close=lambda: None)
-
-    def cold_graph(_: ProblemSession, timed: Kernel, samples: int, before: object) -> Any:
-        return SimpleNamespace(timed=timed, samples=samples, calls=1, cold=True, close=lambda: None)
+    def graph(_: ProblemSession, timed: Kernel, samples: int, *before: object, cold: bool = False) -> Any:
+        made = SimpleNamespace(data=memory, timed=timed, samples=samples, calls=1, cold=cold)
+        made.close = lambda: None
+        return made
 
     monkeypatch.setattr(problem_module, "run_once", run_once)
     verifier: Any = SimpleNamespace(possible=True, rough=(), host_s=0.0, check=memory.check)
@@ -109,7 +107,7 @@ def session_with(memory: Memory, mode: Mode, monkeypatch: pytest.MonkeyPatch) ->
     stamps: Any = None
     conditions = Conditions(mode, Regime.RESTED)
     monkeypatch.setattr(ProblemSession, "graph", graph)
-    monkeypatch.setattr(ProblemSession, "cold_graph", cold_graph)
+    monkeypatch.setattr(ProblemSession, "cold_graph", partialmethod(graph, cold=True))
     return ProblemSession(
         data, verifier, stamps, timer, Limits(0, 0, 0), conditions, Batch(1, 1), 0.0, lambda seconds: None
     )

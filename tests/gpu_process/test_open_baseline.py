@@ -17,10 +17,10 @@ from tuner.core.errors import UsageError
 from tuner.core.model import Gpu
 from tuner.gpu import arrays
 from tuner.gpu.arrays import DeviceArray, TensorView, array_of
-from tuner.gpu.baselines import make_call
+from tuner.gpu.baselines import function_call, library_call
 from tuner.gpu.captured import Captured
 from tuner.kernel.baselines import parse_baseline
-from tuner.kernel.functions import BaselineKind, arguments_for, load_function
+from tuner.kernel.functions import arguments_for, load_function
 
 GPU = Gpu("an H200's limits", 90, 132, 60 << 20, 141 << 30, 227 << 10, 228 << 10)
 
@@ -68,14 +68,14 @@ def test_a_call_works_on_the_tensors_as_the_kernel_means_them(fake_torch: Any) -
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((3, 4), (5, 4)))
     c = np.zeros((3, 5), np.float32)
     views = {"a": view(a), "b": view(b, transposed=True), "c": view(c)}
-    call = make_call(BaselineKind.CALL, "torch.mm(a, b, out=c)", None, views, {})
+    call = library_call("torch.mm(a, b, out=c)", views, {})
     assert call.library == "torch"
     call()
     np.testing.assert_allclose(c, a @ b.T, rtol=1e-6)
     matmul = fake_torch.backends.cuda.matmul
     assert matmul.allow_tf32 is False
     assert matmul.allow_fp16_reduced_precision_reduction is False
-    make_call(BaselineKind.CALL, "tf32(torch.mm(a, b, out=c))", None, views, {})()
+    library_call("tf32(torch.mm(a, b, out=c))", views, {})()
     assert matmul.allow_tf32 is True
     call()
     assert matmul.allow_tf32 is False, "one call's precision must not become the next one's"
@@ -140,12 +140,11 @@ def test_a_function_gets_what_it_names(tmp_path: Path, fake_torch: Any) -> None:
     )
     baseline = parse_baseline(f"{file}:axpy")
     pairs = [(np.ones(4, np.float32), np.ones(4, np.float32)) for _ in range(2)]
-    calls = [
-        make_call(
-            baseline.kind, baseline.text, baseline.file, {"x": view(x), "y": view(y)}, {"alpha": 2.0, "n": 4}, 99
-        )
-        for x, y in pairs
-    ]  # fmt: skip
+    calls = []
+    for x, y in pairs:
+        axpy = load_function(baseline.text, baseline.file)
+        views = {"x": view(x), "y": view(y)}
+        calls.append(function_call(baseline.text, axpy, views, {"alpha": 2.0, "n": 4}, 99))
     for call in calls:
         call()
     assert [y.tolist() for _, y in pairs] == [[3.0] * 4] * 2

@@ -11,9 +11,9 @@ from tests.gpu_process.test_open_baseline import fake_torch, view
 from tuner.core.errors import TunerError
 from tuner.gpu import captured as module
 from tuner.gpu.arrays import TensorView
-from tuner.gpu.baselines import make_call
-from tuner.gpu.captured import Returned, returned
-from tuner.kernel.functions import BaselineKind
+from tuner.gpu.baselines import function_call
+from tuner.gpu.captured import returned
+from tuner.kernel.functions import load_function
 from tuner.runtime.arrays import ArrayLayout, row_major
 
 __all__ = ["fake_torch"]
@@ -37,13 +37,13 @@ def read(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_they_are_copied_from_where_they_lie_by_order_or_by_name() -> None:
     one, other = Array(1024, "float32", (2, 3)), Array(2048, "float16", (2, 3), (1, 2))
     outputs = {"sum": SUM, "product": PRODUCT}
-    wanted = [Returned(1024, 64, 24), Returned(2048, 128, 12)]
+    wanted = [(64, 1024, 24), (128, 2048, 12)]
     assert returned((one, other), outputs, 0, "f") == wanted
     assert returned({"product": other, "sum": one}, outputs, 0, "f") == wanted
     assert returned(one, {"sum": SUM}, 0, "f") == wanted[:1]
     assert returned(None, {}, 0, "f") == []
     loss = TensorView(64, (1,), "float32")  # which has no dimension in torch
-    assert returned(Array(1024, "float32", ()), {"loss": loss}, 0, "f") == [Returned(1024, 64, 4)]
+    assert returned(Array(1024, "float32", ()), {"loss": loss}, 0, "f") == [(64, 1024, 4)]
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,6 @@ def test_a_function_returns_the_outputs_that_it_does_not_ask_for(tmp_path: Path,
 
     (tmp_path / "mine.py").write_text("def both(x, y):\n    y[:] = x\n    return 2 * x\n")
     views = {name: view(np.ones(4, np.float32)) for name in "xyz"}
-    call = make_call(BaselineKind.PYTHON, "both", tmp_path / "mine.py", views, {}, outputs=["y", "z"])
+    call = function_call("both", load_function("both", tmp_path / "mine.py"), views, {}, 0, ["y", "z"])
     call()
     assert list(call.outputs) == ["z"] and np.asarray(call.value).tolist() == [2.0] * 4

@@ -47,7 +47,7 @@ def timer(card: Any) -> Timer:
 def take(
     timer: Timer, group: Any, regime: Regime = RESTED, gap_ns: float = 0.0, *, heavy: bool = False
 ) -> Samples:
-    return timer.group(group.card, group.card, group, regime, gap_ns, heavy=heavy)
+    return timer.group(group, regime, gap_ns, heavy=heavy)
 
 
 def test_quiet_group_is_taken_once(card: Card, timer: Timer) -> None:

@@ -190,7 +190,6 @@ def test_what_a_cuda_reference_does_not_write_is_no_number(monkeypatch: pytest.M
     data.helpers.context = MagicMock()
     monkeypatch.setattr(verify, "cu", SimpleNamespace(**vars(verify.cu), **driver))
     monkeypatch.setattr(verify, "fill_bytes", fill)
-    monkeypatch.setattr(verify, "Graph", MagicMock())
     monkeypatch.setattr(verify, "Kernel", lambda *given: launched.append(given))
     with pytest.raises(KernelError, match=r"of y is not a number in 24 of 24 elements \(\[0, 0\]\)"):
         verifier_of(data, kernel=EXACT)
@@ -227,7 +226,6 @@ def test_doubles_of_a_cuda_reference_become_integers_or_are_refused(
     driver = {"cuModuleLoadData": lambda cubin: "module", "cuModuleUnload": lambda module: None}
     monkeypatch.setattr(verify, "cu", SimpleNamespace(**vars(verify.cu), **driver))
     monkeypatch.setattr(verify, "fill_bytes", ctypes.memset)
-    monkeypatch.setattr(verify, "Graph", MagicMock())
     monkeypatch.setattr(verify, "Kernel", MagicMock())
     reference = EXACT
     if wrong:

@@ -14,6 +14,7 @@ from tests.faults.kernels import configuration, scale_kernel
 from tests.faults.stub_device import StubDevice
 from tuner.core.model import Configuration, Run, RunOptions, Status, Trial
 from tuner.core.stats import Ratio, Verdict
+from tuner.database.records import Mark
 from tuner.kernel.roofline import ARCHITECTURES, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.report.next_steps import next_steps
@@ -48,7 +49,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> State:
     run = Run("r", problem, gpu, "cuda:0", RunOptions(sampler="tpe", trials=100))
     device = StubDevice()
     device.recorded = True
-    state = State(run, roof_of(kernel, problem, gpu), SearchSpace.from_kernel(kernel, problem, gpu), device)
+    space = SearchSpace.from_kernel(kernel, problem, gpu)
+    state = State(run, roof_of(kernel, problem, gpu), space, device, Mark(0, 0))
     best = Trial(0, configuration(), Status.OK, 190_100.0)
     failed = [Trial(1 + i, configuration(), FAILED[i % 4]) for i in range(59)]
     state.trials, state.incumbent, state.resumed_trials = [best, *failed], best, 40

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import StubDevice, good
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Mode
@@ -16,6 +19,8 @@ from tuner.tuning.state import Finish
 MARGIN = 0.0075
 """As a share: what the page on tables recommends."""
 PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
+with tempfile.TemporaryDirectory() as _folder:
+    KERNEL = scale_kernel(Path(_folder))
 
 
 def trial(number: int, time_us: float | None, status: Status = Status.OK) -> Trial:
@@ -65,7 +70,7 @@ def finish_and_rejected(
     def reject(trial: Trial, reason: str, status: Status) -> None:
         rejected.append((trial, reason))
 
-    ended = FinalRace(device, PROBLEM, default, say, reject, **changes).run(trials)
+    ended = FinalRace(device, KERNEL, PROBLEM, default, say, reject, **changes).run(trials)
     assert ended is None or ended.unstable == rejected
     return ended, rejected
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.faults.stub_device import good
-from tests.tuning.finishes import PROBLEM, Track, finish, finish_and_rejected, numbers, trial
+from tests.tuning.finishes import KERNEL, PROBLEM, Track, finish, finish_and_rejected, numbers, trial
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.tuning import confirmation, race
@@ -77,10 +77,10 @@ def test_what_is_confirmed_is_said_and_frees_the_process() -> None:
 
     device = Freed()
     one = trial(0, 1000.0).configuration
-    assert not confirmation.confirm(device, PROBLEM, one, 1e6, None, said.append).reason
+    assert not confirmation.confirm(device, KERNEL, PROBLEM, one, 1e6, said.append).reason
     assert said == ["confirming the winner in a fresh process", "verifying the winner at edge-case sizes"]
     device.confirmed = lambda c, time_ns: good(1.04 * time_ns)
-    moved = confirmation.confirm(device, PROBLEM, one, 1e6, None, said.append, (one, 1e6))
+    moved = confirmation.confirm(device, KERNEL, PROBLEM, one, 1e6, said.append, other=(one, 1e6))
     assert not moved.reason and "timing another finalist in a fresh process" in said
     assert ended == [True, True]
 
@@ -94,7 +94,7 @@ def test_where_no_other_finalist_can_tell_a_time_may_be_off_by_more(
     device = Track()
     device.confirmed = lambda c, time_ns: good(factor * time_ns)
     one = trial(0, 1000.0).configuration
-    found = confirmation.confirm(device, PROBLEM, one, 1e6, None, lambda _: None, moved=moved)
+    found = confirmation.confirm(device, KERNEL, PROBLEM, one, 1e6, lambda _: None, moved=moved)
     assert bool(found.reason) == objects
 
 
@@ -106,7 +106,9 @@ def test_what_is_wrong_where_a_winner_was_is_refused_before_another_race() -> No
         good(1000.0) if c == trials[-1].configuration else Measurement(Status.WRONG_RESULT, error="y[0] is 1")
     )
     rejected = list[int]()
-    race = FinalRace(device, PROBLEM, None, said.append, lambda one, why, status: rejected.append(one.number))
+    race = FinalRace(
+        device, KERNEL, PROBLEM, None, said.append, lambda one, why, status: rejected.append(one.number)
+    )
     ended = race.run(trials)
     assert ended is not None and ended.exportable and ended.winner is trials[-1]
     assert len(device.races) == 2 and rejected == list(range(19))

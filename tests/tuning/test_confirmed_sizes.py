@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.kernels import scale_kernel
 from tests.faults.stub_device import good
-from tests.tuning.finishes import PROBLEM, Track, finish, finish_and_rejected, trial
+from tests.tuning.finishes import KERNEL, PROBLEM, Track, finish, finish_and_rejected, trial
 from tuner.core.model import Configuration, Measurement, Problem, Status, Verification
 from tuner.devices import base
 from tuner.kernel.edge_sizes import VERIFIED_PROBLEMS
@@ -30,7 +30,7 @@ def test_a_size_at_which_a_winner_is_wrong_is_the_last() -> None:
 
     device.edge_case = edge_case
     wrong = confirmation.confirm(
-        device, PROBLEM, trial(0, 1000.0).configuration, 1e6, None, lambda what: None
+        device, KERNEL, PROBLEM, trial(0, 1000.0).configuration, 1e6, lambda what: None
     )
     assert len(seen) == 3 and f"n={seen[-1]}" in wrong.reason
 
@@ -47,7 +47,7 @@ def test_every_second_size_has_other_scalars_as_long_as_the_reference_has_an_ans
     device.fits = lambda problem, configuration: True  # type: ignore[method-assign]
     problem = kernel.problem({"n": 1000})
     winner = Configuration.of("vectorized", {"number": 0, "time": 1e6})
-    found = confirmation.confirm(device, problem, winner, 1e6, None, lambda what: None, kernel=kernel)
+    found = confirmation.confirm(device, kernel, problem, winner, 1e6, lambda what: None)
     assert len(found.edge_cases) == VERIFIED_PROBLEMS and not found.edge_note
     assert len(seen) == VERIFIED_PROBLEMS + (not answered)
     assert list(map(bool, seen)) == [not turn % 2 and (answered or not turn) for turn in range(len(seen))]
@@ -64,7 +64,7 @@ def test_where_no_other_size_suits_a_winner_is_verified_at_its_own_unless_that_i
     device, seen = Alone(), list[int]()
     device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
     one = trial(0, 1000.0).configuration
-    confirmation.confirm(device, replace(PROBLEM, sizes={"n": n}), one, 1e6, None, lambda what: None)
+    confirmation.confirm(device, KERNEL, replace(PROBLEM, sizes={"n": n}), one, 1e6, lambda what: None)
     assert seen == sizes
 
 
@@ -80,7 +80,7 @@ def test_contents_that_cannot_be_judged_at_one_size_are_tried_at_another(tmp_pat
 
     one = trial(0, 1000.0).configuration
     confirmed = confirmation.confirm(
-        Undecided(), PROBLEM, one, 1e6, None, lambda what: None, None, scale_kernel(tmp_path)
+        Undecided(), scale_kernel(tmp_path), PROBLEM, one, 1e6, lambda what: None
     )
     assert len(tried) == len(set(tried)) == 2 and not confirmed.reason
 
@@ -124,12 +124,10 @@ def test_sizes_are_small_where_a_reference_on_the_host_is_slow() -> None:
     device, seen = Track(), list[int]()
     device.host_s = 5.0
     device.edge_case = lambda p, c: seen.append(p.sizes["n"]) or good(1000.0)  # type: ignore[func-returns-value]
-    ended = finish(device, [trial(0, 100.0)])
-    assert ended.exportable
+    problem, one = replace(PROBLEM, sizes={"n": 2**24}), trial(0, 100.0).configuration
+    assert not confirmation.confirm(device, KERNEL, problem, one, 1e5, lambda what: None).reason
     assert len(set(seen)) == len(seen) == VERIFIED_PROBLEMS
-    assert {54, 116} <= set(seen) and not any(116 < n <= 1008 for n in seen), (
-        "a vector off 62, and twice that"
-    )
+    assert {2**20 - 8, 2**21 - 8} <= set(seen) and max(seen) < 2**21, "a vector off 2^20, and twice that"
 
 
 def test_edge_case_sizes_take_a_limited_time_and_a_slow_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +147,9 @@ def test_edge_case_sizes_take_a_limited_time_and_a_slow_one_is_named(monkeypatch
             return super().verify_at(problem, configuration, limit_s, contents=contents)
 
     device = Slow()
-    ended = FinalRace(device, PROBLEM, None, said.append, lambda trial, reason: None).run([trial(0, 1000.0)])
+    ended = FinalRace(device, KERNEL, PROBLEM, None, said.append, lambda trial, reason: None).run(
+        [trial(0, 1000.0)]
+    )
     assert ended is not None and ended.exportable
     assert len(ended.edge_cases) == 4 and "limit" in ended.edge_note
     assert limits == [60.0, 42.0, 24.0, 6.0]

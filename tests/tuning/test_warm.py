@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.faults.stub_device import StubDevice, good
+from tests.tuning.finishes import KERNEL, PROBLEM
 from tuner.children.measuring import Raced, RaceFailed
 from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Problem, Resources, RunOptions, Status, Trial
@@ -19,8 +20,6 @@ from tuner.devices.base import RaceRequest
 from tuner.tuning.finalists import FINALISTS, TIMED_WARM, time_warm, warm_matters
 from tuner.tuning.race import FinalRace
 from tuner.tuning.state import Finish
-
-PROBLEM = Problem("scale", {"n": 1000}, {"input": "float32"})
 
 
 def trial(number: int, us: float, variant: str = "plain") -> Trial:
@@ -71,7 +70,7 @@ def finish(
 
     changes = {"warm": True, **changes}
     ended = FinalRace(
-        device, PROBLEM, changes.pop("default", None), lambda what: None, reject, **changes
+        device, KERNEL, PROBLEM, changes.pop("default", None), lambda what: None, reject, **changes
     ).run(trials)
     assert ended is not None
     return ended

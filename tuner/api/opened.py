@@ -16,7 +16,7 @@ from tuner.core.errors import UsageError, suggestion
 from tuner.core.limits import MOST
 from tuner.core.model import Status
 from tuner.database.database import Database
-from tuner.database.records import Benchmark, Filters, Selection
+from tuner.database.records import Benchmark, Filters
 from tuner.report.tables import configuration_record, picked, trial_record, winner_record
 from tuner.runtime.dtypes import dtype_named
 from tuner.winners.current import BestWinner, best_winners, kernel_filters, named_kernel
@@ -78,13 +78,9 @@ class Results:
         named, filters = named_kernel(str(kernel)), _filters(kernel, {"replayed": False, **which})
 
         def best(database: Database) -> Sequence[BestWinner]:
-            def fitting(fit: Filters) -> Selection[BestWinner]:
-                return best_winners(database, fit, named)
-
-            found = (
-                measured_else_replayed(fitting, filters)[0] if "replayed" not in which else fitting(filters)
-            )
-            return found.rows
+            if "replayed" in which:
+                return best_winners(database, filters, named).rows
+            return measured_else_replayed(lambda fit: best_winners(database, fit, named), filters)[0].rows
 
         return [
             {**winner_record(one.stored), "kernel_state": one.state.name.lower()}

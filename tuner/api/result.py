@@ -70,7 +70,6 @@ class Result:
     Attributes:
         kernel: as it was read from :attr:`file`.
         database: the file that has all of it.
-        stopped: whether Ctrl-C ended the search: then the best so far was neither raced nor confirmed.
     """
 
     kernel: KernelSpec
@@ -81,9 +80,13 @@ class Result:
     """Why the call holds for no other sizes; empty if it does."""
     _build: Callable[..., Any] | None
     """The caller's function that builds configurations, if that was the kernel."""
-    stopped: bool
     _state: State
     _result: state.Result | None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended the search: then the best so far was neither raced nor confirmed."""
+        return self._result is None
 
     @property
     def file(self) -> Path:
@@ -101,8 +104,12 @@ class Result:
         return self._state.trials
 
     @property
+    def _finish(self) -> state.Finish | None:
+        return self._result.finish if self._result else None
+
+    @property
     def _winner(self) -> Trial | None:
-        return self._result.finish.winner if self._result and self._result.finish else self._state.incumbent
+        return self._finish.winner if self._finish else self._state.incumbent
 
     @property
     def best(self) -> dict[str, Value]:
@@ -123,21 +130,19 @@ class Result:
     @property
     def time_us(self) -> float:
         """The winner's time in microseconds, as raced; NaN where there is none."""
-        if self._result and self._result.finish:
-            return self._result.finish.time_ns / 1e3
+        if self._finish:
+            return self._finish.time_ns / 1e3
         return ((self._winner and self._winner.time_ns) or math.nan) / 1e3
 
     @property
     def speedup(self) -> Speedup | None:
         """The default's time over the winner's, with its interval; None where they were not raced."""
-        finish = self._result.finish if self._result else None
-        return Speedup.of(finish.ratio) if finish and finish.ratio else None
+        return Speedup.of(self._finish.ratio) if self._finish and self._finish.ratio else None
 
     @property
     def confirmed(self) -> bool:
         """Whether a fresh process reproduced the winner's time and result, so that it can be called and bundled."""
-        finish = self._result.finish if self._result else None
-        return bool(finish and finish.exportable and not self._state.run.replayed)
+        return bool(self._finish and self._finish.exportable and not self._state.run.replayed)
 
     @property
     def checked_against(self) -> str:
@@ -151,15 +156,13 @@ class Result:
     @property
     def verdict(self) -> str:
         """How sure the result is, in a line."""
-        if self.stopped:
+        if self._result is None:
             if not self._state.trials:
                 return "stopped before the first result"
             if self._winner is None:
                 return "stopped: no configuration was verified yet"
             return "stopped: the best so far, neither raced nor confirmed"
-        assert self._result is not None
-        finish = self._result.finish
-        if finish is None:
+        if (finish := self._finish) is None:
             return why_nothing(self._result, self.database)
         default = finish.default is not None and finish.default.configuration == finish.winner.configuration
         parts = ["the default configuration" if default else f"{finish.verdict} than the default"]

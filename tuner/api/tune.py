@@ -224,8 +224,8 @@ class Kernel:
             except Interrupted:
                 if observer.now is None:
                     raise KeyboardInterrupt from None
-                return Result(*what, True, observer.now, None)
-            return Result(*what, False, result.state, result)
+                return Result(*what, observer.now, None)
+            return Result(*what, result.state, result)
         raise AssertionError  # no context ends an error
 
     def _options(self, how: Mapping[str, Any]) -> RunOptions:

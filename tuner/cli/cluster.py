@@ -22,6 +22,7 @@ from tuner.cli.run import run as run_problems
 from tuner.core.errors import NoGpuError, TunerError, UsageError
 from tuner.core.files import alone
 from tuner.core.signals import uninterrupted
+from tuner.devices.choose import gpu_number
 from tuner.fleet.cluster import TWICE, Cluster, Described, listed
 from tuner.fleet.cluster_files import (
     LOG,
@@ -141,8 +142,7 @@ def run(asked: ClusterRunArguments) -> None:
     Raises:
         TunerError: the scheduler cannot be reached.
     """
-    address = full_address(asked.scheduler) if asked.scheduler else default_address(asked.folder)
-    with closing(Cluster(address, asked.folder)) as cluster:
+    with closing(_joined(asked)) as cluster:
         run_problems(asked, cluster, asked.gpu)
 
 
@@ -152,13 +152,12 @@ def status(asked: StatusArguments) -> None:
     Raises:
         TunerError: the scheduler cannot be reached.
     """
-    address = full_address(asked.scheduler) if asked.scheduler else default_address(asked.folder)
-    with closing(Cluster(address, asked.folder)) as cluster:
+    with closing(_joined(asked)) as cluster:
         workers = listed(cluster)
     if asked.as_json:
         tables.show_json([{"worker": name, **_record(one), "tunes": tuned} for name, one, tuned in workers])
         return
-    click.echo(f"scheduler  {address}")
+    click.echo(f"scheduler  {cluster.scheduler}")
     rows = [
         (name, worker.cc, worker.uuid[:8], f"tunes {', '.join(tuned)}" if tuned else "ready")
         if isinstance(worker, Described)
@@ -187,6 +186,12 @@ def stop(asked: StopArguments) -> None:
     click.echo(f"ended {what} on this host")
 
 
+def _joined(asked: ClusterRunArguments | StatusArguments) -> Cluster:
+    """Return the cluster that is named, or that of this host."""
+    address = full_address(asked.scheduler) if asked.scheduler else default_address(asked.folder)
+    return Cluster(address, asked.folder)
+
+
 def _record(worker: Described | str) -> dict[str, Any]:
     if isinstance(worker, str):
         return {"left_out": worker}
@@ -203,11 +208,8 @@ def _workers(device: str) -> tuple[WorkerSettings, ...]:
     names = fleet.devices_of(device) if fleet.is_list(device) or device.startswith("cuda:") else []
     if not names:
         raise UsageError(f"--device {device}: no GPU", "write cuda:all, or cuda:0,cuda:2, or none")
-    numbers = [int(name.partition(":")[2]) for name in names]
-    return tuple(
-        WorkerSettings(name, gpus.names[number], gpus.uuids[number], gpus.capabilities[number], len(names))
-        for name, number in zip(names, numbers, strict=True)
-    )
+    known = list(zip(gpus.names, gpus.uuids, gpus.capabilities, strict=True))
+    return tuple(WorkerSettings(name, *known[gpu_number(name)], len(names)) for name in names)
 
 
 def _refuse_taken(host: str, port: int, options: str) -> None:

@@ -325,12 +325,6 @@ def describe_gpu(device: str = "cuda") -> Gpu:
         return opened.gpu
 
 
-def gpu_number(device: str) -> int:
-    """Return the number of a GPU from what a user calls it: ``cuda`` is the first, as is ``cuda:0``."""
-    number = device.partition(":")[2]
-    return int(number) if number.isdigit() else 0
-
-
 def typical_gpu(cc: int) -> Gpu:
     """Return the typical GPU of a compute capability, times ten.
 

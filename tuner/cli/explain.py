@@ -13,7 +13,6 @@ from tuner.cli.commands.inspection import ExplainArguments, ProfileArguments
 from tuner.cli.configuration import (
     choose,
     describe_gpu,
-    gpu_number,
     launching,
     named_gpu,
     refuse_beyond_memory,
@@ -27,6 +26,7 @@ from tuner.core.files import refuse_missing_parent, unused
 from tuner.core.model import Status
 from tuner.database.database import Database
 from tuner.database.records import Filters
+from tuner.devices.choose import gpu_number
 from tuner.inspect.explain.code import read_code
 from tuner.inspect.explain.explanation import Explanation, patterns_of
 from tuner.inspect.explain.explanation import explain as explain_code

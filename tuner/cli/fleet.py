@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tuner.children.compile_pool import default_jobs
@@ -14,16 +15,16 @@ from tuner.children.cubin_cache import CubinCache
 from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.cli.commands.run import RunArguments
 from tuner.cli.jobs import Jobs, TuningJob
-from tuner.cli.worth import Budget
 from tuner.core.conditions import Mode
 from tuner.core.errors import NoGpuError, UsageError
 from tuner.core.files import temporary_folder
 from tuner.core.model import Gpu, Problem, RunOptions
 from tuner.core.processes import ChildDied, ask_once
 from tuner.database.records import Filters
+from tuner.devices.choose import gpu_number
 from tuner.devices.started import has_gpu
 from tuner.fleet.cards import Card, Job
-from tuner.fleet.cluster import Cluster, Described, cluster_opening, listed
+from tuner.fleet.cluster import Cluster, Described, listed
 from tuner.fleet.head import OUT_OF_TIME, Head
 from tuner.fleet.messages import ChildLink, Compilers, Events, GpuFacts, Link, OpenDevice, Task, TaskDone
 from tuner.fleet.progress import Announcer
@@ -123,7 +124,7 @@ def devices_of(device: str) -> list[str]:
             raise UsageError(
                 f"there is no GPU {name}", f"this machine has {count}: cuda:0 to cuda:{count - 1}"
             )
-    numbers = [int(name.partition(":")[2]) for name in names]
+    numbers = [gpu_number(name) for name in names]
     if len(set(numbers)) < len(numbers) or not numbers:
         raise UsageError(f"--device {device} names a GPU twice", "name each once")
     return [f"cuda:{number}" for number in numbers]
@@ -170,18 +171,20 @@ def run_fleet(
         temporary_folder() as folder,
         closing(Announcer(done, fail, quiet=jobs.asked.quiet)) as announcer,
     ):
-        cards = [] if cluster else _cards(asked, devices, kernel.name, folder / "compilers")
+        cards = [] if cluster else _cards(asked, devices, folder / "compilers")
         members = None
         if cluster is not None:
-            opening = cluster_opening(kernel.name, cache=asked.cache is not None, opener=OPENER)
+            opening = OpenDevice("", asked.cache, opener=OPENER)
             overlap = not asked.no_overlap
             members = WorkersAsCards(cluster, opening, announcer.note, model=model, overlap=overlap)
         head = Head(jobs.database, given_out, cards, announcer, stop, members)
-        budget = Budget(asked.total_time_s, jobs.shares)
+        budget = jobs.budget()
+
+        def time_s(number: int) -> float | None:
+            return budget.of(number, {one.number for one in head.ended}, len(head.cards))
+
         for job in given_out:
-            job.time_s = lambda job=job: budget.of(
-                job.number, {one.number for one in head.ended}, len(head.cards)
-            )
+            job.time_s = partial(time_s, job.number)
         try:
             head.run()
         finally:
@@ -242,13 +245,13 @@ def _settled(jobs: Jobs, own: TuningJob, together: Sequence[Job]) -> Callable[[G
     return settle
 
 
-def _cards(asked: RunArguments, devices: Sequence[str], kernel: str, slots: Path) -> list[Card]:
+def _cards(asked: RunArguments, devices: Sequence[str], slots: Path) -> list[Card]:
     total = asked.jobs or default_jobs()
     compilers = Compilers(total, max(1, total // len(devices)), slots)
 
     def card(device: str) -> Card:
         def start(events: Events, facts: GpuFacts | None) -> Link:
-            return ChildLink(events.put, OpenDevice(device, kernel, asked.cache, compilers, facts, OPENER))
+            return ChildLink(events.put, OpenDevice(device, asked.cache, compilers, facts, OPENER))
 
         return Card(device, start, not asked.no_overlap)
 

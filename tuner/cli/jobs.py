@@ -16,7 +16,7 @@ from tuner.cli.commands.run import RunArguments
 from tuner.cli.loader import given_options
 from tuner.cli.options import ProblemTexts
 from tuner.cli.problems import make_choices, make_problems, problem_worths
-from tuner.cli.worth import ProblemWorth
+from tuner.cli.worth import Budget, ProblemWorth
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Problem, Run, RunOptions, Status, Trial
@@ -196,10 +196,10 @@ class Jobs:
         """The problems that are left, each with its job and the interrupted run that it goes on with."""
         return [(job, problem, run) for job in self.listed for problem, run in job.to_do]
 
-    @property
-    def shares(self) -> list[float]:
-        """Of all problems' time, that of each which is left, but for a factor that they have in common."""
-        return [(job.worth.share if job.worth else 1.0) / len(job.to_do) for job, _, _ in self.left]
+    def budget(self) -> Budget:
+        """Return the time that all problems have together, which passes from now on."""
+        shares = [(job.worth.share if job.worth else 1.0) / len(job.to_do) for job, _, _ in self.left]
+        return Budget(self.asked.total_time_s, shares)
 
     @property
     def seen(self) -> bool:

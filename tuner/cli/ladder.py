@@ -18,7 +18,7 @@ from tuner.core.model import RunOptions
 from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
-from tuner.devices.choose import kernel_for, open_device
+from tuner.devices.choose import introduce, kernel_for, open_device
 from tuner.devices.replay import ReplayDevice
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -54,18 +54,13 @@ def ladder(asked: LadderArguments) -> None:
             check_plot(file)
     tell = say_nothing if asked.quiet else say
     with closing(open_device(asked.device_name, kernel.name, asked.jobs, paths.cubins(), tell)) as device:
-        if isinstance(device, ReplayDevice):
-            device.refuse_other(kernel)
-            if not (asked.sweeps or asked.sizes or asked.preset):
-                recorded = device.recorded_instead(kernel, base)
-                sweep = replace(sweep, base=recorded, sizes=(dict(recorded.sizes),))
+        introduce(device, kernel, tell, changed=wanted != asked.kernel_name)
+        if isinstance(device, ReplayDevice) and not (asked.sweeps or asked.sizes or asked.preset):
+            recorded = device.recorded_instead(kernel, base)
+            sweep = replace(sweep, base=recorded, sizes=(dict(recorded.sizes),))
         result = Ladder(kernel, device.gpu, device.name, sweep.steps, tuple(swept[0]) if swept else ())
         if device.recorded and sweep.against.named and sweep.against.baselines:
             say(f"{device.name} is a recording, and has no times of what --against names")
-        if device.note:
-            tell(device.note)
-        if wanted != asked.kernel_name:
-            tell(f"{kernel.name} has changed since: this is the kernel as it was recorded")
         try:
             _measure(sweep, result, device, asked)
         finally:

@@ -190,6 +190,12 @@ def seed(of: str) -> Any:
     return shown("--seed", default=0, type=Count(min=0), help=f"Seed of {of}.")
 
 
+def against(names: str) -> Any:
+    """Return ``--against``, with the names of contestants that need no code."""
+    own = "mine.cu:add<<<grid, block>>>(a, b), module:function"
+    return texts("--against", "WHAT", f"{names}, {own}; repeat for several.")
+
+
 def stored_filter(spelling: str, metavar: str, help_: str) -> Any:
     """Return a filter of stored results, which is empty where it is left out."""
     return option(spelling, default="", metavar=metavar, help=help_)

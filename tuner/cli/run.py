@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,7 +16,6 @@ from tuner.cli.commands.run import RunArguments
 from tuner.cli.fleet import run_fleet, searched_on, workers_of
 from tuner.cli.jobs import Jobs, TuningJob, make_jobs, shard_of
 from tuner.cli.loader import part
-from tuner.cli.worth import Budget
 from tuner.core.conditions import Mode
 from tuner.core.errors import Interrupted, TooInaccurateError, TunerError, UsageError
 from tuner.core.model import Problem, RunOptions
@@ -24,7 +24,7 @@ from tuner.core.phases import process_began
 from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.base import Device, say_nothing
-from tuner.devices.choose import kernel_for, open_device
+from tuner.devices.choose import introduce, kernel_for, open_device
 from tuner.devices.foreign_replay import open_foreign
 from tuner.devices.replay import ReplayDevice
 from tuner.devices.started import discard
@@ -42,7 +42,7 @@ from tuner.report.tables import say, show_json
 from tuner.tuning import session
 from tuner.tuning.accuracy import Best
 from tuner.tuning.history import sources_of
-from tuner.tuning.request import Request, effort_options
+from tuner.tuning.request import Request, effort_options, within
 from tuner.tuning.state import Result, State
 
 
@@ -72,8 +72,9 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
     model, devices = "", list[str]()
     request = Request(kernel, listed[0].choices[0], options)
     failed = False
+    alone: Device | None = None
     try:
-        with stopping() as stopped:
+        with stopping() as stopped, ExitStack() as opened:
             if cluster is not None:
                 model, devices = workers_of(cluster, gpu)
             elif foreign is None:
@@ -84,32 +85,26 @@ def run(asked: RunArguments, cluster: Cluster | None = None, gpu: str = "") -> N
                     raise UsageError(
                         "--plot draws a run that this process tunes", "name one GPU, or use tune report"
                     )
-                with Database.open(asked.db) as database:
-                    database.sources = sources
-                    jobs = Jobs(listed, request, database, asked)
-                    if asked.resume:
-                        jobs.resume(devices, in_order=False)
-                    run_fleet(jobs, devices, stopped, cluster, model)
             else:
                 began = process_began(), time.monotonic()
-                opened = foreign or open_device(asked.device_name, kernel.name, asked.jobs, asked.cache, tell)
-                with closing(opened) as device:
-                    device.phases.note("start", *began)
-                    _refuse_recording(device, options)
-                    if isinstance(device, ReplayDevice):
-                        device.refuse_other(kernel)
-                    if not asked.quiet:
-                        _introduce(device, request, changed=wanted != asked.kernel_name)
-                    named = asked.sizes or asked.presets or asked.problem_texts or asked.problem_file
-                    if isinstance(device, ReplayDevice) and not named:
-                        for job in listed:
-                            job.replace([device.recorded_instead(kernel, one) for one in job.choices])
-                    with Database.open(asked.db) as database:
-                        database.sources = sources
-                        jobs = Jobs(listed, request, database, asked)
-                        if asked.resume:
-                            jobs.resume([device.name], in_order=True)
-                        run_here(jobs, device, stopped)
+                alone = foreign or open_device(asked.device_name, kernel.name, asked.jobs, asked.cache, tell)
+                opened.enter_context(closing(alone))
+                alone.phases.note("start", *began)
+                _refuse_recording(alone, options)
+                introduce(alone, kernel, tell, changed=wanted != asked.kernel_name)
+                named = asked.sizes or asked.presets or asked.problem_texts or asked.problem_file
+                if isinstance(alone, ReplayDevice) and not named:
+                    for job in listed:
+                        job.replace([alone.recorded_instead(kernel, one) for one in job.choices])
+            database = opened.enter_context(Database.open(asked.db))
+            database.sources = sources
+            jobs = Jobs(listed, request, database, asked)
+            if asked.resume:
+                jobs.resume([alone.name] if alone else devices, in_order=alone is not None)
+            if alone is not None:
+                run_here(jobs, alone, stopped)
+            else:
+                run_fleet(jobs, devices, stopped, cluster, model)
             failed = jobs.failed
     finally:
         records = [record for job in listed for record in job.to_json()]
@@ -167,20 +162,6 @@ def _refuse_figure(path: Path | None, jobs: Sequence[TuningJob]) -> None:
     check_plot(path)
 
 
-def _introduce(device: Device, request: Request, *, changed: bool) -> None:
-    """Say what holds for all runs on a device.
-
-    Args:
-        device: where the runs are.
-        request: of the runs.
-        changed: whether the kernel is one that is recorded, and is now another.
-    """
-    if device.note:
-        say(device.note)
-    if changed:
-        say(f"{request.kernel.name} has changed since: this is the kernel as it was recorded")
-
-
 def fixed_values(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     """Return the values of each parameter that ``--fix`` texts allow."""
     fixed: dict[str, tuple[str, ...]] = {}
@@ -211,8 +192,7 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool]) -> None:
         TunerError: there was only one problem, and it failed.
     """
     asked, database = jobs.asked, jobs.database
-    budget, begun = Budget(asked.total_time_s, jobs.shares), 0
-    shown = set(device.notes)
+    budget, begun, shown = jobs.budget(), 0, set(device.notes)
     results: list[Result] = []
     for number, job in enumerate(jobs.listed, 1):
         for problem, run in job.to_do:
@@ -223,11 +203,8 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool]) -> None:
                 continue
             if problem is job.to_do[0][0] and job.worth is not None and not asked.quiet:
                 say(f"{number} of {len(jobs.listed)}: {problem}: {job.worth}")
-            options = jobs.options_of(
-                job, lambda one: _mode_of(jobs.request, device, one), [run for _, run in job.to_do]
-            )
-            times_s = [limit for limit in (time_s, options.time_s) if limit is not None]
-            options = replace(options, time_s=min(times_s, default=None))
+            going_on = [run for _, run in job.to_do]
+            options = within(jobs.options_of(job, partial(_mode_of, jobs.request, device), going_on), time_s)
             began = process_began() if begun == 1 else time.monotonic()
             request = replace(
                 jobs.request, problem=problem, options=options, resume=run is not None, began=began

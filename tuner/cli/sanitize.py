@@ -15,7 +15,6 @@ from tuner.cli.commands.inspection import SanitizeArguments
 from tuner.cli.configuration import (
     choose,
     describe_gpu,
-    gpu_number,
     named_problem,
     refuse_without_gpu,
     refuse_wrong_names,
@@ -27,6 +26,7 @@ from tuner.core.errors import CompileError, DatabaseError, UsageError, suggestio
 from tuner.core.files import refuse_missing_parent, unused
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
+from tuner.devices.choose import gpu_number
 from tuner.inspect.tools.cases import Case, LeftOut, compile_cases, planted, small_problems
 from tuner.inspect.tools.cases import sample as draw_sample
 from tuner.inspect.tools.checking import Checker, ToolVerdict

@@ -230,6 +230,11 @@ class Verification:
     true_error: float | None = None
     """Norm of the difference from the result of unrounded inputs, over that result's norm; None if not requested."""
 
+    @property
+    def wrong(self) -> bool:
+        """Whether it was compared, and differs."""
+        return self.checked and not self.passed
+
 
 @dataclass(frozen=True)
 class Measurement:

@@ -14,6 +14,13 @@ from tuner.devices.replay import HERE, ReplayDevice, recording_of
 from tuner.devices.started import begun, has_gpu
 from tuner.formats.recording import find_recording, read_recording, recorded_kernel
 from tuner.kernel.load import builtin_kernels, load_kernel
+from tuner.kernel.spec import KernelSpec
+
+
+def gpu_number(device: str) -> int:
+    """Return the number of a GPU from what a user calls it: ``cuda`` is the first, as is ``cuda:0``."""
+    number = device.partition(":")[2]
+    return int(number) if number.isdigit() else 0
 
 
 def open_device(
@@ -80,6 +87,26 @@ def kernel_for(device: str, kernel: str) -> str:
     if kind == "auto" and not has_gpu() and (path := find_recording(kernel)):
         return recorded_kernel(path, kernel)
     return kernel
+
+
+def introduce(device: Device, kernel: KernelSpec, say: Callable[[str], None], *, changed: bool) -> None:
+    """Say what holds for all times of a device.
+
+    Args:
+        device: that one.
+        kernel: which is timed there.
+        say: told.
+        changed: whether it is as it was recorded, and is another now.
+
+    Raises:
+        RecordingError: the device is a recording of another kernel.
+    """
+    if isinstance(device, ReplayDevice):
+        device.refuse_other(kernel)
+    if device.note:
+        say(device.note)
+    if changed:
+        say(f"{kernel.name} has changed since: this is the kernel as it was recorded")
 
 
 def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str], None]) -> Device:

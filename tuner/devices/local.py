@@ -134,10 +134,6 @@ class LocalDevice(Device):
             notes = tuple(dict.fromkeys((*self.calibration.notes, *self.notes)))
             self.calibration = replace(self.calibration, notes=notes)
 
-    def adopt_facts(self, notes: tuple[str, ...], calibration: Calibration | None) -> None:
-        """Take over what another process of this tuner found out about the GPU before this one was there."""
-        self.notes, self.calibration = notes, calibration
-
     def _ready(self) -> bool:
         return not self._released and self._submissions.pending == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from msgspec import structs
@@ -12,6 +12,7 @@ from msgspec import structs
 from tuner.core.model import Gpu, Run, RunOptions
 from tuner.database.records import Mark
 from tuner.fleet.messages import Alive, Events, FromSearcher, GpuFacts, Link, Progress, SearcherGone, Task
+from tuner.tuning.request import within
 
 REFUSALS, DEATHS, STALLS = 2, 6, 3
 """How often in a row a device may refuse to be opened, its searcher end while it starts, or its searchers stall
@@ -51,22 +52,20 @@ class Job:
     """Whether it failed because no kernel of its dtype can be within the bound on the error."""
     worth: str = ""
     """What it is worth to a program, where that is known."""
-    time_s: Callable[[], float | None] | None = None
+    time_s: Callable[[], float | None] = lambda: None
     """Returns how long it may be searched if it begins now, within the time of the task; None for no limit."""
 
     @property
     def has_time(self) -> bool:
         """Whether any time is left for it."""
-        time_s = self.time_s() if self.time_s is not None else None
+        time_s = self.time_s()
         return time_s is None or time_s > 0.0
 
-    def give_out(self, device: str, gpu: Gpu | None) -> Task:
+    def give_out(self, device: str, gpu: Gpu) -> Task:
         """Return the task to send to a device now, which has such a GPU."""
         self.devices.append(device)
         key = f"{self.number}.{len(self.devices)}"
-        options = self.settle(gpu) if self.settle is not None and gpu is not None else self.task.options
-        limits_s = [self.time_s() if self.time_s is not None else None, options.time_s]
-        options = replace(options, time_s=min((s for s in limits_s if s is not None), default=None))
+        options = within(self.settle(gpu) if self.settle is not None else self.task.options, self.time_s())
         return structs.replace(self.task, key=key, options=options, going_on=self.going_on, mark=self.mark)
 
     @property

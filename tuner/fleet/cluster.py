@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.version import __version__
 from tuner.fleet.cluster_files import WorkerGpu, require_dask, security_of
@@ -255,11 +254,6 @@ def _unreachable(scheduler: str, error: BaseException) -> TunerError:
         f"no scheduler answers at {scheduler}{reason}",
         "`tune cluster start` says the address",
     )
-
-
-def cluster_opening(kernel: str, *, cache: bool, opener: str) -> OpenDevice:
-    """Return what every searcher of a cluster is told first."""
-    return OpenDevice("", kernel, paths.cubins() if cache else None, None, None, opener)
 
 
 def listed(cluster: Cluster) -> Sequence[tuple[str, Described | str, Sequence[str]]]:

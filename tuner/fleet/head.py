@@ -148,7 +148,8 @@ class Head:
         if not job.has_time:
             self._fail(job, OUT_OF_TIME)
             return
-        if job.going_on is not None and card.gpu is not None and job.going_on.gpu.name != card.gpu.name:
+        assert card.gpu is not None  # its searcher is ready
+        if job.going_on is not None and job.going_on.gpu.name != card.gpu.name:
             job.going_on = job.mark = None  # times of another GPU cannot be gone on with
         task = job.give_out(card.name, card.gpu)
         lane.job, lane.key, lane.phase, lane.progress = job, task.key, Phase.OPENING, None
@@ -193,48 +194,42 @@ class Head:
 
     def _note(self, card: Card, lane: Lane, event: Event) -> None:
         lane.hear(event.what)
-        match event.what:
-            case messages.DeviceReady() as ready:
+        match event.what, lane.job:
+            case messages.DeviceReady() as ready, _:
                 card.gpu, card.refusals, card.deaths, lane.phase = ready.gpu, 0, 0, Phase.IDLE
                 if card.facts is None:
                     card.facts = ready.facts
                     for note in ready.facts.notes:
                         self.watcher.said(card, note)
-            case messages.DeviceFailed(error=error, remedy=remedy):
+            case messages.DeviceFailed(error=error, remedy=remedy), _:
                 card.refusals += 1
                 self._gone(card, lane, f"{error}; {remedy}" if remedy else error)
-            case messages.Prepared(calibration=calibration, lines=lines) if lane.job is not None:
+            case messages.Prepared(calibration=calibration, lines=lines), Job() as job:
                 lane.phase, card.settled = Phase.READY, True
                 if calibration is not None and card.facts is not None:
                     card.facts = messages.GpuFacts(card.facts.notes, calibration)
-                self.watcher.began(card, lane.job, lines)
-            case messages.Progress() as progress if lane.job is not None:
-                self._progressed(lane, progress)
-            case messages.Said(text=text):
+                self.watcher.began(card, job, lines)
+            case messages.Progress() as progress, Job() as job:
+                if progress.trials > (lane.progress.trials if lane.progress else job.trials):
+                    lane.awaited_since = None
+                lane.progress = progress
+                if lane.phase is Phase.SEARCHING and progress.phase != "searching":
+                    lane.phase = Phase.FINISHING
+            case messages.Said(text=text), _:
                 if text.startswith(AWAITED) and lane.awaited_since is None:
                     lane.awaited_since = time.monotonic()
                 self.watcher.said(card, text)
-            case messages.TaskDone() as result if lane.job is not None:
-                self._done(card, lane, result)
-            case messages.TaskFailed() as failure if lane.job is not None:
-                self._task_failed(card, lane, failure)
-            case messages.TaskStopped() if lane.job is not None:
+            case messages.TaskDone() as result, Job() as job:
+                self._done(card, lane, job, result)
+            case messages.TaskFailed() as failure, Job() as job:
+                self._task_failed(card, lane, job, failure)
+            case messages.TaskStopped(), Job():
                 self.ledger.take_back(lane.key, innocent=True)
                 lane.job, lane.phase = None, Phase.IDLE
-            case SearcherGone(reason=reason, innocent=innocent):
+            case SearcherGone(reason=reason, innocent=innocent), _:
                 self._gone(card, lane, reason, innocent=innocent)
 
-    def _progressed(self, lane: Lane, progress: messages.Progress) -> None:
-        assert lane.job is not None
-        if progress.trials > (lane.progress.trials if lane.progress else lane.job.trials):
-            lane.awaited_since = None
-        lane.progress = progress
-        if lane.phase is Phase.SEARCHING and progress.phase != "searching":
-            lane.phase = Phase.FINISHING
-
-    def _done(self, card: Card, lane: Lane, result: messages.TaskDone) -> None:
-        job = lane.job
-        assert job is not None
+    def _done(self, card: Card, lane: Lane, job: Job, result: messages.TaskDone) -> None:
         self.ledger.take_back(lane.key, innocent=True)
         lane.job, lane.phase, card.stalls = None, Phase.IDLE, 0
         self.ended.append(job)
@@ -242,9 +237,7 @@ class Head:
 
     # -- what goes wrong
 
-    def _task_failed(self, card: Card, lane: Lane, failure: messages.TaskFailed) -> None:
-        job = lane.job
-        assert job is not None
+    def _task_failed(self, card: Card, lane: Lane, job: Job, failure: messages.TaskFailed) -> None:
         text = f"{failure.error}; {failure.remedy}" if failure.remedy else failure.error
         if failure.of_device:
             self.watcher.said(card, f"{job.name}: {text}")
@@ -294,16 +287,18 @@ class Head:
         """End a searcher, and put its problem in front of the others, with what was measured of it."""
         lane.link.kill()
         card.lanes.remove(lane)
-        if lane.job is not None and (result := self.ledger.finished(lane.key)) is not None:
-            self._done(card, lane, result)
-        if lane.job is not None:
-            run = self.ledger.take_back(lane.key, innocent=innocent)
-            lane.job.going_on, lane.job.mark, lane.job.trials = run, None, 0
-            if run is not None:
-                lane.job.mark = self.ledger.database.mark_of(run.id)
-                lane.job.trials = len(self.ledger.database.rows(run.id))
-            self.waiting.insert(0, lane.job)
-            lane.job = None
+        if (job := lane.job) is None:
+            return
+        if (result := self.ledger.finished(lane.key)) is not None:
+            self._done(card, lane, job, result)
+            return
+        run = self.ledger.take_back(lane.key, innocent=innocent)
+        job.going_on, job.mark, job.trials = run, None, 0
+        if run is not None:
+            job.mark = self.ledger.database.mark_of(run.id)
+            job.trials = len(self.ledger.database.rows(run.id))
+        self.waiting.insert(0, job)
+        lane.job = None
 
     def _leave_alone(self, card: Card) -> None:
         """Move the problems of a device to the others, if another program has it and there are any."""

@@ -73,9 +73,9 @@ class Ledger:
             record["winner"] = trial_identity(stored.trial) | picked(winner, "time_ns exportable reason")
             named = f"#{winner.trial_id}: {winner.configuration}"
             text = f"{run.problem} on {run.gpu.name}\n  winner     {named}; its searcher ended before it said more"
-            return TaskDone(task, run.id, stored.id, text, json.dumps(record).encode(), "")
+            return TaskDone(run.id, text, json.dumps(record).encode(), "")
         nothing = f"{run.problem}: no winner; tune trials --run {run.id[:8]} shows its trials"
-        return TaskDone(task, run.id, None, nothing, json.dumps(record).encode(), nothing)
+        return TaskDone(run.id, nothing, json.dumps(record).encode(), nothing)
 
     def take_back(self, task: str, *, innocent: bool) -> Run | None:
         """Refuse all further messages of a task; return the run to go on with, or None where nothing was measured.

@@ -54,13 +54,11 @@ class OpenDevice(Message, frozen=True):
     """Open the device; the first message."""
 
     device: str
-    """As ``--device`` has it."""
-    kernel: str
-    """The kernel's name, which chooses a recording."""
+    """``cuda:N``; of a cluster's workers each knows its own."""
     cache: Path | None
     """Folder of the cubin cache."""
     compilers: Compilers | None = None
-    """None for as many as there are cores, with nothing beside them."""
+    """None where the worker says that."""
     facts: GpuFacts | None = None
     opener: str = ""
     """``module:function`` that opens it, called with this message and ``say``; empty for this package's own."""
@@ -113,7 +111,6 @@ ToSearcher = OpenDevice | Task | BeginSearch | StopSearch | Answered
 class DeviceReady(Message, frozen=True):
     """The device is open."""
 
-    name: str
     gpu: Gpu
     facts: GpuFacts = GpuFacts()
 
@@ -144,7 +141,6 @@ class Calls(Message, frozen=True):
 class Prepared(Message, frozen=True):
     """Everything is prepared for the first measurement."""
 
-    task: str
     calibration: Calibration | None
     lines: tuple[str, ...]
     """What is tuned, where, and in how large a space."""
@@ -153,10 +149,8 @@ class Prepared(Message, frozen=True):
 class Progress(Message, frozen=True):
     """How far a search is."""
 
-    task: str
     trials: int
     budget: int
-    best_ns: float | None
     phase: str
     """``searching``, or what has begun since; ``searched`` is when the search has ended."""
     line: str
@@ -172,10 +166,7 @@ class Said(Message, frozen=True):
 class TaskDone(Message, frozen=True):
     """A problem is tuned."""
 
-    task: str
     run: str
-    winner: int | None
-    """Its row."""
     summary: str
     record: bytes
     """JSON of the result."""
@@ -186,21 +177,16 @@ class TaskDone(Message, frozen=True):
 class TaskFailed(Message, frozen=True):
     """A problem could not be tuned."""
 
-    task: str
     error: str
     remedy: str
     of_device: bool
     """Whether the device is to blame: it is closed, and this is the searcher's last message."""
-    exit_code: int
     too_inaccurate: bool = False
     """Whether no kernel of this dtype can be within the bound on the error."""
 
 
 class TaskStopped(Message, frozen=True):
     """A task was interrupted, as :class:`StopSearch` said."""
-
-    task: str
-    text: str
 
 
 class Alive(Message, frozen=True):

@@ -93,11 +93,9 @@ def _lane(lane: Lane) -> str:
 
 def _trials(head: Head) -> tuple[int, int]:
     """Return how many trials have ended, and how many there will be."""
-    under_way = {id(lane.job): lane for card in head.cards for lane in card.busy}
-    ended = {id(job) for job in head.ended}
-    done = 0
+    under_way = {lane.job: lane.progress for card in head.cards for lane in card.busy}
+    ended, done = set(head.ended), 0
     for job in head.jobs:
-        lane = under_way.get(id(job))
-        progress = lane.progress if lane is not None else None
-        done += job.task.options.trials if id(job) in ended else progress.trials if progress else job.trials
+        progress = under_way.get(job)
+        done += job.task.options.trials if job in ended else progress.trials if progress else job.trials
     return done, sum(job.task.options.trials for job in head.jobs)

@@ -33,7 +33,7 @@ from tuner.core.model import Configuration
 from tuner.core.observer import Observer
 from tuner.core.processes import ParentPipe
 from tuner.devices.base import Device
-from tuner.devices.choose import open_device
+from tuner.devices.choose import gpu_number
 from tuner.devices.guard import AWAITED
 from tuner.devices.local import LocalDevice
 from tuner.fleet import messages
@@ -66,22 +66,18 @@ def open_for_searcher(message: messages.OpenDevice, say: Callable[[str], None]) 
         module, _, name = message.opener.partition(":")
         opened: Device = getattr(importlib.import_module(module), name)(message, say)
         return opened
-    compilers = message.compilers
-    if compilers is None or not message.device.startswith("cuda"):
-        return open_device(message.device, message.kernel, None, message.cache, say)
     version = nvrtc_version()  # said before anything is started
-    index = int(message.device.partition(":")[2] or 0)
-    device = LocalDevice(index, None, message.cache, say=say, compiler=version, pool=shared_pool(message))
+    index, pool = gpu_number(message.device), shared_pool(message)
+    device = LocalDevice(index, None, message.cache, say=say, compiler=version, pool=pool)
     if message.facts is not None:
-        device.adopt_facts(message.facts.notes, message.facts.calibration)
+        device.notes, device.calibration = message.facts.notes, message.facts.calibration
     return device
 
 
 def shared_pool(message: messages.OpenDevice) -> CompilePool:
     """Return a searcher's compilers, which take turns with those of the others."""
     compilers = message.compilers
-    if compilers is None:
-        return CompilePool(None, message.cache)
+    assert compilers is not None
     limit = memory_limit(compilers.jobs)
     slots = Slots(compilers.slots, compilers.jobs)
     return CompilePool(compilers.share, message.cache, memory_limit_bytes=limit, slots=slots)
@@ -181,10 +177,8 @@ class _Observer(Observer[State]):
         if (state := self.now) is None:
             return
         self._said = time.monotonic()
-        best_ns, done = state.incumbent.time_ns if state.incumbent else None, len(state.trials)
         line = progress_line(state)
-        progress = messages.Progress(self._task.key, done, state.budget, best_ns, what, line)
-        self._conversation.say(progress)
+        self._conversation.say(messages.Progress(len(state.trials), state.budget, what, line))
 
     def _wait(self, state: State) -> None:
         """Begin to compile what is tried first, and wait until the device is this run's."""
@@ -194,7 +188,7 @@ class _Observer(Observer[State]):
         for configuration in first:
             self._device.compile(configuration)
         lines = tuple(heading(state, state.run.calibration.notes if state.run.calibration else ()))
-        self._conversation.say(messages.Prepared(self._task.key, self._device.calibration, lines))
+        self._conversation.say(messages.Prepared(self._device.calibration, lines))
         self._conversation.search.wait()
 
 
@@ -216,7 +210,7 @@ def serve(conversation: Conversation) -> None:
     with closing(device):
         conversation.working = lambda: device.working
         facts = messages.GpuFacts(tuple(device.notes), device.calibration)
-        conversation.say(messages.DeviceReady(device.name, device.gpu, facts))
+        conversation.say(messages.DeviceReady(device.gpu, facts))
         while isinstance(task := conversation.work.get(), messages.Task):
             answer = _tuned(task, device, conversation)
             conversation.say(answer)
@@ -244,18 +238,16 @@ def _tuned(task: messages.Task, device: Device, conversation: Conversation) -> m
     try:
         store, observer = RemoteStore(task, conversation.ask), _Observer(task, conversation, device)
         result = tune(_request_of(task), device, store, observer, conversation.stopped.is_set)
-    except Interrupted as error:
-        return messages.TaskStopped(task.key, error.problem)
+    except Interrupted:
+        return messages.TaskStopped()
     except TunerError as error:
         of_device = isinstance(error, DeviceError) and not isinstance(error, RecordingError)
         inaccurate = isinstance(error, TooInaccurateError)
-        return messages.TaskFailed(
-            task.key, error.problem, error.remedy, of_device, error.exit_code, inaccurate
-        )
+        return messages.TaskFailed(error.problem, error.remedy, of_device, inaccurate)
     database = Path(task.database)
     text, record = summary(result, database, full=task.full), json.dumps(result_as_json(result)).encode()
     nothing = why_nothing(result, database) if result.finish is None else ""
-    return messages.TaskDone(task.key, result.state.run.id, result.winner_id, text, record, nothing)
+    return messages.TaskDone(result.state.run.id, text, record, nothing)
 
 
 def _request_of(task: messages.Task) -> Request:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from tuner.children.measuring import BaselineContestant, PythonCall
@@ -24,46 +23,52 @@ from tuner.kernel.functions import BaselineKind, arguments_for, built, first_lin
 from tuner.kernel.modules import on_gpu
 
 
-def make_call(
-    kind: BaselineKind,
-    text: str,
-    file: Path | None,
-    views: Mapping[str, TensorView],
-    numbers: Mapping[str, Value],
-    stream: int = 0,
-    outputs: Collection[str] = (),
-    function: Callable[..., Any] | None = None,
-) -> Call:
-    """Bind a library's call or a user's function to tensors.
+def library_call(text: str, views: Mapping[str, TensorView], numbers: Mapping[str, Value]) -> Call:
+    """Bind a library's call to tensors.
 
     Args:
-        kind: ``CALL`` or ``PYTHON``.
-        text: the call; or the function's name, behind its module and a colon where there is no file.
-        file: the Python file that has the function.
+        text: the call.
         views: the tensors by name.
         numbers: the problem's sizes and the kernel's scalars by name.
-        stream: handle of the stream, for functions that ask for it.
-        outputs: tensors that a function returns where it does not ask for them.
-        function: what is called; by default what is loaded from the file.
 
     Raises:
-        TunerError: the library is not installed, cannot hold one of the tensors, or lacks the function; or the
-            user's function cannot be loaded, or wants something that is not there.
+        TunerError: the library is not installed, cannot hold one of the tensors, or lacks the function.
     """
-    if kind is BaselineKind.CALL:
-        call = LibraryCall(text)
-        module = import_library(call.library)
-        evaluate = call.bind(module)
-        used = {name: view for name, view in views.items() if name in call.names}
-        values = {**numbers, **{name: array_of(call.library, view) for name, view in used.items()}}
+    call = LibraryCall(text)
+    module = import_library(call.library)
+    evaluate = call.bind(module)
+    used = {name: view for name, view in views.items() if name in call.names}
+    values = {**numbers, **{name: array_of(call.library, view) for name, view in used.items()}}
 
-        def run() -> object:
-            if call.library == "torch":
-                set_precision(module, tf32=call.tf32)
-            return evaluate(values)
+    def run() -> object:
+        if call.library == "torch":
+            set_precision(module, tf32=call.tf32)
+        return evaluate(values)
 
-        return Call(text, call.library, run)
-    function = function or load_function(text, file)
+    return Call(text, call.library, run)
+
+
+def function_call(
+    text: str,
+    function: Callable[..., Any],
+    views: Mapping[str, TensorView],
+    numbers: Mapping[str, Value],
+    stream: int,
+    outputs: Collection[str] = (),
+) -> Call:
+    """Bind a user's function to tensors.
+
+    Args:
+        text: names it.
+        function: that one.
+        views: the tensors by name.
+        numbers: the problem's sizes and the kernel's scalars by name.
+        stream: handle of the stream, if the function asks for it.
+        outputs: tensors that it returns where it does not ask for them.
+
+    Raises:
+        TunerError: it wants something that is not there, or its library cannot hold one of the tensors.
+    """
     library = next((name for name in ("torch", "cupy") if library_version(name)), "")
     tensors = {name: array_of(library, view) for name, view in views.items()}
     positional, named = arguments_for(function, {"stream": stream, **numbers, **tensors}, text)
@@ -96,16 +101,19 @@ def open_baseline(context: Context, data: ProblemData, baseline: BaselineContest
     Raises:
         TunerError: a library is missing, or the call fails.
     """
-    numbers = {**baseline.sizes, **baseline.scalars}
-    return _captured(context, data, BaselineKind(baseline.kind), baseline.text, baseline.file, numbers)
+    text, numbers = baseline.text, {**baseline.sizes, **baseline.scalars}
+    if baseline.kind == BaselineKind.CALL:
+        return capture(context, [library_call(text, views, numbers) for views in _views(data)])
+    return _captured(context, data, text, load_function(text, baseline.file), numbers)
 
 
 def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured:
     """Capture a user's function, which is a candidate; errors as of :func:`open_baseline`."""
     function = call.function
     if call.model is None:
-        made = built(function, call.parameters) if function.builds else None
-        return _captured(context, data, BaselineKind.PYTHON, function.name, function.file, call.numbers, made)
+        loaded = load_function(function.name, function.file)
+        made = built(function, call.parameters) if function.builds else loaded
+        return _captured(context, data, function.name, made, call.numbers)
     set_precision(import_library("torch"), tf32=False)
     try:
         module = on_gpu(function.name, function.file, call.model)
@@ -114,9 +122,8 @@ def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured
     except Exception as error:  # noqa: BLE001 - whatever a user's module throws
         raise TunerError(f"{function.text}: {first_line(error)}", "correct the module") from None
     calls = []
-    for copy in range(data.copies):
-        views = _views(data, copy)
-        outputs = {one.name: views[one.name] for one in data.tensors if one.role == "output"}
+    for views in _views(data):
+        outputs = {name: views[name] for name in _outputs(data)}
         tensors = [array_of("torch", view) for name, view in views.items() if name not in outputs]
         calls.append(Call(function.text, PYTHON, partial(module, *tensors), outputs))
     return capture(context, calls)
@@ -125,24 +132,22 @@ def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured
 def _captured(
     context: Context,
     data: ProblemData,
-    kind: BaselineKind,
     text: str,
-    file: Path | None,
+    function: Callable[..., Any],
     numbers: Mapping[str, Value],
-    function: Callable[..., Any] | None = None,
 ) -> Captured:
-    stream = int(context.stream)
-    outputs = [tensor.name for tensor in data.tensors if tensor.role == "output"]
-    views = [_views(data, copy) for copy in range(data.copies)]
-    return capture(
-        context, [make_call(kind, text, file, each, numbers, stream, outputs, function) for each in views]
-    )
+    how = numbers, int(context.stream), _outputs(data)
+    return capture(context, [function_call(text, function, views, *how) for views in _views(data)])
 
 
-def _views(data: ProblemData, copy: int) -> dict[str, TensorView]:
-    return {
-        tensor.name: TensorView(
-            data.address(tensor.name, copy), tensor.shape, tensor.dtype, tensor.transposed
-        )
-        for tensor in data.tensors
-    }
+def _outputs(data: ProblemData) -> list[str]:
+    return [tensor.name for tensor in data.tensors if tensor.role == "output"]
+
+
+def _views(data: ProblemData) -> Iterator[dict[str, TensorView]]:
+    """Yield the tensors by name, of each copy."""
+    for copy in range(data.copies):
+        yield {
+            one.name: TensorView(data.address(one.name, copy), one.shape, one.dtype, one.transposed)
+            for one in data.tensors
+        }

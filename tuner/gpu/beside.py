@@ -27,8 +27,6 @@ ROUND_NS = 150.0
 HEAD_START_S = 5e-5
 """For which the other work is ahead."""
 
-_A = cu.CUdevice_attribute
-
 
 class Load(Enum):
     """What else the GPU does."""
@@ -56,14 +54,12 @@ class OtherWork:
             load: how much.
             estimate_ns: the kernel's time; 0 for none.
         """
-        context = self._helpers.context
-        sm_count = context.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        context, gpu = self._helpers.context, self._helpers.gpu
         length_ns = min(MOST_NS, max(LEAST_NS, 2 * estimate_ns))
-        grid, block, shared_bytes = sm_count, 512, 0
+        grid, block, shared_bytes = gpu.sm_count, 512, 0
         # Each of half as many blocks takes most of an SM's shared memory, so that no two lie on one SM.
         if load is Load.HALF:
-            most = context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-            grid, block, shared_bytes = max(1, sm_count // 2), 1024, most * 7 // 8
+            grid, block, shared_bytes = max(1, gpu.sm_count // 2), 1024, gpu.shared_bytes_optin * 7 // 8
         rounds = round(length_ns / ROUND_NS * 512 / block)
         arguments = [("int32", rounds), ("pointer", 0)]
         work = self._helpers.kernel("multiply_add", grid, block, arguments, shared_bytes)

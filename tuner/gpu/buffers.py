@@ -6,7 +6,6 @@ import copy
 import math
 import random
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +15,7 @@ from cuda.bindings import driver as cu
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.nvrtc import compile_source
+from tuner.core.model import Gpu
 from tuner.gpu.beside import OtherWork
 from tuner.gpu.driver import Context, Graph, fill_bytes
 from tuner.gpu.memory import GUARD_BYTES, NAN, Memory
@@ -33,7 +33,6 @@ FILLS = (*INITS, "inf", "-inf")
 """What the helpers call by number; a range comes after them."""
 FLUSH_FACTOR = 3
 """Times the L2 that a sweep reads: replacement is not exactly least-recently-used, so once is not enough."""
-_A = cu.CUdevice_attribute
 
 
 class Helpers:
@@ -43,7 +42,7 @@ class Helpers:
 
     Args:
         context: of the GPU.
-        arch: NVRTC's target.
+        gpu: its limits.
         cache: of cubins.
         source: CUDA C++.
         entry: one of its kernels.
@@ -52,22 +51,21 @@ class Helpers:
     def __init__(
         self,
         context: Context,
-        arch: str,
+        gpu: Gpu,
         cache: CubinCache | None,
         source: str | None = None,
         entry: str = "read_sweep",
     ) -> None:
-        self.context = context
-        self._arch, self._cache = arch, cache
+        self.context, self.gpu, self._cache = context, gpu, cache
         self._of_dtype: dict[str, Any] = {}
         self.cubin = self._compiled(render_helpers() if source is None else source, entry)
         self.module = check(cu.cuModuleLoadData(self.cubin))
 
     def _compiled(self, source: str, entry: str) -> bytes:
-        key = CubinCache.key(source, "helpers", (self._arch,), "1", "")
+        key = CubinCache.key(source, "helpers", (self.gpu.arch,), "1", "")
         compiled = self._cache.get(key) if self._cache else None
         if compiled is None:
-            compiled = compile_source(source, entry, self._arch)
+            compiled = compile_source(source, entry, self.gpu.arch)
             if self._cache:
                 self._cache.put(key, compiled)
         return compiled.cubin
@@ -86,7 +84,7 @@ class Helpers:
 
     def others(self, source: str, entry: str) -> Helpers:
         """Load the kernels of another source."""
-        return Helpers(self.context, self._arch, self._cache, source, entry)
+        return Helpers(self.context, self.gpu, self._cache, source, entry)
 
     def close(self) -> None:
         """Unload them; harmless after a fault."""
@@ -118,10 +116,9 @@ class Helpers:
 
     def fill_shared(self, *, words: bool, byte: int = NAN) -> Kernel:
         """Bind what takes all the shared memory of all SMs, and overwrites its ``words`` by a byte or leaves them."""
-        size_bytes = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
-        blocks = self.context.attribute(_A.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        size_bytes = self.gpu.shared_bytes_optin
         arguments = [("int32", size_bytes // 4 if words else 0), ("uint32", byte * 0x01010101)]
-        return self.kernel("fill_shared", blocks, 1024, arguments, size_bytes)
+        return self.kernel("fill_shared", self.gpu.sm_count, 1024, arguments, size_bytes)
 
     @cached_property
     def other_work(self) -> OtherWork:
@@ -130,10 +127,8 @@ class Helpers:
 
     def run(self, entry: str, grid: int, block: int, arguments: Iterable[tuple[str, Any]]) -> None:
         """Launch one of them and wait."""
-        with closing(Graph(self.context)) as graph:
+        with self.context.launched() as graph:
             graph.kernel(self.kernel(entry, grid, block, arguments))
-            graph.launch()
-            self.context.synchronize()
 
 
 class ProblemData:
@@ -149,8 +144,6 @@ class ProblemData:
         helpers: Helpers,
         tensors: tuple[Buffer, ...],
         seed: int,
-        gpu_l2_bytes: int,
-        sm_count: int,
         copies: int = 1,
         *,
         guarded: bool = True,
@@ -167,18 +160,18 @@ class ProblemData:
         """By poison: the checksum of copies of outputs that hold nothing else."""
         self.memory = Memory(guarded=guarded)
         self._sealed = 0
-        self._sm_count = sm_count
+        self._sm_count = helpers.gpu.sm_count
         try:
             self._result = self.memory.allocate("checksum", 8)
             self._fill(seed)
             self._fill_given()
             self._replicate()
-            self.flush_bytes = flush_bytes = max(FLUSH_FACTOR * gpu_l2_bytes, 1 << 24)
+            self.flush_bytes = flush_bytes = max(FLUSH_FACTOR * helpers.gpu.l2_bytes, 1 << 24)
             flush = self.memory.allocate("flush", flush_bytes)
             fill_bytes(flush, 0, flush_bytes)
             count = flush_bytes // 16
             arguments = [("pointer", flush), ("int64", count), ("pointer", self._result)]
-            self.flush = helpers.kernel("read_sweep", 4 * sm_count, 512, arguments)
+            self.flush = helpers.kernel("read_sweep", 4 * self._sm_count, 512, arguments)
         except BaseException:
             self.memory.close()
             raise
@@ -306,7 +299,7 @@ class ProblemData:
     def _checksum(self, pieces: Iterable[tuple[str, int]]) -> int:
         fill_bytes(self._result, 0, 8)
         kernels = []
-        with closing(Graph(self.helpers.context)) as graph:
+        with self.helpers.context.launched() as graph:
             for name, size_bytes in pieces:
                 # The last word may reach into the zone behind, which is constant, too; where there is none, the up
                 # to three bytes of it are left out.
@@ -319,8 +312,6 @@ class ProblemData:
                 grid = min(math.ceil(words / 256) or 1, 16 * self._sm_count)
                 kernels.append(self.helpers.kernel("checksum", grid, 256, arguments))
                 graph.kernel(kernels[-1])
-            graph.launch()
-            self.helpers.context.synchronize()
         raw = bytearray(8)
         check(cu.cuMemcpyDtoH(raw, self._result, 8))
         return int.from_bytes(raw, "little")

@@ -13,11 +13,10 @@ import numpy as np
 
 from tuner.children.measuring import ReferenceData
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
-from tuner.core.model import Gpu
 from tuner.core.stats import paired_ratio
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Fixed, Timed
-from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel
+from tuner.gpu.drift import VECTOR_ROUNDS, ReferenceKernel, arithmetic
 from tuner.gpu.driver import Graph
 from tuner.gpu.measure import InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession, assemble
@@ -58,7 +57,6 @@ class Calibrator:
     """Takes the measurements; some seconds.
 
     Args:
-        gpu: its limits.
         helpers: the tuner's own kernels.
         timer: of the measuring process.
         set_deadline: tells the guard how long the next step may take.
@@ -67,15 +65,9 @@ class Calibrator:
         CompileError: the kernels that measure ceilings do not compile.
     """
 
-    def __init__(
-        self,
-        gpu: Gpu,
-        helpers: Helpers,
-        timer: Timer,
-        set_deadline: Callable[[float], None],
-    ) -> None:
-        self._gpu, self._helpers, self._timer, self._set_deadline = gpu, helpers, timer, set_deadline
-        self._ceilings = helpers.others(render_ceilings(gpu.cc), CEILING)
+    def __init__(self, helpers: Helpers, timer: Timer, set_deadline: Callable[[float], None]) -> None:
+        self._gpu, self._helpers, self._timer, self._set_deadline = helpers.gpu, helpers, timer, set_deadline
+        self._ceilings = helpers.others(render_ceilings(self._gpu.cc), CEILING)
 
     def measure(self, *, short: bool = True) -> Calibration:
         """Measure everything; what only short kernels need, too, or not."""
@@ -84,7 +76,7 @@ class Calibrator:
             floats = min(MEMORY_FLOATS, self._gpu.memory_bytes // 64)  # a small slice of a card has less room
             large = stack.enter_context(closing(self._session(floats, Mode.COLD)))
             copy, read = self._copy(large, self._ceilings), self._read(large)
-            matrix, vector = self._matrix(large, self._ceilings), self._vector(large)
+            matrix, vector = self._matrix(large, self._ceilings), arithmetic(large.data)
             size_bytes = 4.0 * floats
             times = {
                 "copy": self._time(large, copy),
@@ -107,7 +99,7 @@ class Calibrator:
                 short_noise_ns[str(mode)] = short_ns * float(np.quantile(alone, NOISE_QUANTILE))
             if short:
                 short_noise_ns[str(Mode.WARM)] = short_noise_ns[str(Mode.ROTATING)]
-            reference_ns = ReferenceKernel(large, self._helpers, self._gpu).time_ns()
+            reference_ns = ReferenceKernel(large).time_ns()
         share = _noise_floor(noise)
         return Calibration(
             noise={str(Conditions(mode, Regime.RESTED)): share for mode in Mode},
@@ -133,16 +125,13 @@ class Calibrator:
             Buffer("y", (floats,), "float32", "output"),
         )
         batch = Batch(1, 1) if mode is Mode.COLD else Batch(60, 30)
-        gpu = self._gpu
         with ExitStack() as undo:
-            data = ProblemData(self._helpers, tensors, 0, gpu.l2_bytes, gpu.sm_count, batch.copies)
+            data = ProblemData(self._helpers, tensors, 0, batch.copies)
             undo.callback(data.close)
             verifier = Verifier(data, ReferenceData("float32"))
             data.seal()
             conditions, limits = Conditions(mode, Regime.RESTED), Limits(0.0, 0.0, 0.0)
-            session = assemble(
-                data, verifier, gpu, self._timer, limits, conditions, batch, self._set_deadline
-            )
+            session = assemble(data, verifier, self._timer, limits, conditions, batch, self._set_deadline)
             undo.pop_all()
             return session
 
@@ -177,10 +166,6 @@ class Calibrator:
     def _matrix(self, session: ProblemSession, helpers: Helpers) -> Timed:
         arguments = [("int32", MATRIX_ROUNDS), ("pointer", session.data.memory.allocate("never", 16))]
         return Fixed(helpers.kernel("matrix_rate", self._gpu.sm_count * self._matrix_blocks, 256, arguments))
-
-    def _vector(self, session: ProblemSession) -> Timed:
-        arguments = [("int32", VECTOR_ROUNDS), ("pointer", session.data.memory.allocate("never", 16))]
-        return Fixed(self._helpers.kernel("multiply_add", 8 * self._gpu.sm_count, 256, arguments))
 
     @property
     def _matrix_blocks(self) -> int:

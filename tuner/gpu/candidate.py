@@ -27,6 +27,8 @@ from tuner.runtime.driver import DriverFailure, check
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Launch
 
+Piece = tuple[int, int, int]
+"""Memory that is copied: its address, where it comes from, and bytes."""
 READ_BYTES = 1 << 20
 """Of scratch that is read at a time."""
 
@@ -134,8 +136,8 @@ class Loaded(Timed):
     """Of each module's variables, with the symbols of those that every run must leave as it has found them."""
     allocates: bool = False
     """Whether its code allocates memory, which a later launch gets again with what is in it."""
-    copied: list[tuple[int, int, int]] = field(default_factory=list)
-    """Address, source and bytes of variables that hold a copy of an input, and of the images of them."""
+    copied: list[Piece] = field(default_factory=list)
+    """Variables that hold a copy of an input, and the images of them."""
     unfilled: list[str] = field(default_factory=list)
     """``__constant__`` variables that are zero and that nothing fills."""
 
@@ -186,7 +188,7 @@ class Loaded(Timed):
 def cluster_orders(helpers: Helpers) -> ClusterOrders:
     """Return the numbers of clusters on the helpers' GPU; what was observed is kept as long as the context."""
     context = helpers.context
-    if context.attribute(cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 9:
+    if helpers.gpu.cc < 90:
         return ClusterOrders(None, context.cluster_orders)  # it has no clusters
     return ClusterOrders(Probe(helpers.module, int(context.stream)).sms, context.cluster_orders)
 
@@ -238,10 +240,8 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
     return loaded
 
 
-def filled_from(
-    module: Any, cubin: bytes, launch: Launch, addresses: Mapping[str, int]
-) -> dict[str, tuple[int, int, int]]:
-    """Return address, source and bytes of each variable of a module that a launch fills, by symbol."""
+def filled_from(module: Any, cubin: bytes, launch: Launch, addresses: Mapping[str, int]) -> dict[str, Piece]:
+    """Return the variables of a module that a launch fills, by symbol."""
     filled = {}
     for name, tensor, size_bytes in launch.constants:
         symbol = filled_variable(cubin, name, size_bytes).symbol
@@ -250,8 +250,8 @@ def filled_from(
     return filled
 
 
-def copy_all(pieces: Collection[tuple[int, int, int]]) -> None:
-    """Copy pieces of memory, each an address, where it comes from, and bytes, and wait."""
+def copy_all(pieces: Collection[Piece]) -> None:
+    """Copy pieces of memory, and wait."""
     for address, source, size_bytes in pieces:
         check(cu.cuMemcpyDtoD(address, source, size_bytes))
     if pieces:
@@ -262,7 +262,7 @@ def _add_variables(
     loaded: Loaded,
     helpers: Helpers,
     symbols: Iterable[str],
-    filled: Mapping[str, tuple[int, int, int]],
+    filled: Mapping[str, Piece],
     state: Collection[str],
 ) -> None:
     """Remember what a module's variables hold before the first run."""

@@ -19,7 +19,7 @@ from cuda.bindings import driver as cu
 
 from tuner.core.errors import CallError, TunerError
 from tuner.gpu.arrays import TensorView, cupy_stream, import_library, library_version, torch_stream
-from tuner.gpu.candidate import COPIES, Region, Timed, copy_all
+from tuner.gpu.candidate import COPIES, Piece, Region, Timed, copy_all
 from tuner.gpu.driver import Context, Graph
 from tuner.kernel.functions import first_line
 from tuner.runtime.arrays import read_dlpack
@@ -126,7 +126,7 @@ class Captured(Timed):
         """For each graph, the object of torch that owns it and its memory; None where it is ours."""
         self._library, self._memory, self.foreign = library, memory, library == PYTHON
         self._calls = calls  # with what they have returned
-        self._returned: Sequence[Sequence[Returned]] = [[] for _ in calls]
+        self._returned: Sequence[Sequence[Piece]] = [[] for _ in calls]
         torch = _capturing_torch(library)
         pool = torch.cuda.graph_pool_handle() if torch else None
         try:
@@ -145,15 +145,16 @@ class Captured(Timed):
         """Append the call on one copy of the tensors."""
         graph.append(cu.cuGraphAddChildGraphNode, self._graphs[copy])
 
-    def take(self, outputs: Sequence[Sequence[Returned]]) -> None:
+    def take(self, outputs: Sequence[Sequence[Piece]]) -> None:
         """Take over outputs of each copy that are not in the problem's memory; they live from launch to launch."""
         self._returned = outputs
         # Fresh launches are of the first copies alone.
-        self.regions = [one.region for each in outputs[:COPIES] for one in each]
+        returned = [piece for each in outputs[:COPIES] for piece in each]
+        self.regions = [Region("what it returns", address, size) for _, address, size in returned]
 
     def deliver(self, copy: int) -> None:
         """Copy outputs that it has returned to where they are compared."""
-        copy_all([one.piece for one in self._returned[copy]])
+        copy_all(self._returned[copy])
 
     def close(self) -> None:
         """Free the captures and their memory; no graph that they were added to may run after it."""
@@ -238,27 +239,8 @@ def _kinds_in(graph: Any, count: int) -> Iterator[Any]:
             yield from _kinds_in(inner, check(cu.cuGraphGetNodes(inner, 0))[1])
 
 
-@dataclass(frozen=True)
-class Returned:
-    """An output in memory of a captured call, and where it belongs."""
-
-    address: int
-    target: int
-    size_bytes: int
-
-    @property
-    def region(self) -> Region:
-        """The memory, which lives from launch to launch."""
-        return Region("what it returns", self.address, self.size_bytes)
-
-    @property
-    def piece(self) -> tuple[int, int, int]:
-        """As it is copied."""
-        return self.target, self.address, self.size_bytes
-
-
-def returned(value: object, outputs: Mapping[str, TensorView], stream: int, text: str) -> list[Returned]:
-    """Return where outputs lie that a call has returned, in the order in which the task has them.
+def returned(value: object, outputs: Mapping[str, TensorView], stream: int, text: str) -> list[Piece]:
+    """Return where outputs belong and lie that a call has returned, in the order in which the task has them.
 
     Args:
         value: an array, or several, or arrays by the outputs' names.
@@ -284,7 +266,7 @@ def returned(value: object, outputs: Mapping[str, TensorView], stream: int, text
     ]
 
 
-def _placed(array: object, name: str, view: TensorView, stream: int) -> Returned:
+def _placed(array: object, name: str, view: TensorView, stream: int) -> Piece:
     torch = sys.modules.get("torch")
     if torch and isinstance(array, torch.Tensor) and type(array) not in (torch.Tensor, torch.nn.Parameter):
         kind = type(array).__name__
@@ -306,4 +288,4 @@ def _placed(array: object, name: str, view: TensorView, stream: int) -> Returned
         )
     if not (layout.is_column_major() if view.transposed else layout.is_row_major()):
         raise TunerError(f"what is returned for {name} has gaps, or another order", "return it contiguous")
-    return Returned(address, view.address, math.prod(shape) * ITEMSIZE[view.dtype])
+    return view.address, address, math.prod(shape) * ITEMSIZE[view.dtype]

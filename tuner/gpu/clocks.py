@@ -92,7 +92,8 @@ class Stamps:
     does for one SM: the truth, where NVML's clock is a sample of another moment.
     """
 
-    def __init__(self, helpers: Helpers, memory: Memory, sm_count: int) -> None:
+    def __init__(self, helpers: Helpers, memory: Memory) -> None:
+        sm_count = helpers.gpu.sm_count
         self._bytes = 16 * sm_count
         self._sides = [memory.allocate(f"stamps {side}", self._bytes) for side in ("before", "after")]
         for address in self._sides:

@@ -72,12 +72,11 @@ class FurtherContents:
                 continue
             self.current = tried.content
             _, verification = session.first_run(timed, 0.0)
+            if verification.wrong:
+                error = self.named(verification.message)
+                return Measurement(Status.WRONG_RESULT, error=error, verification=verification)
             if not verification.checked:
                 contents[tried.content] = verification.message
-            elif not verification.passed:
-                return Measurement(
-                    Status.WRONG_RESULT, error=self.named(verification.message), verification=verification
-                )
             self.current = ""
         return replace(measurement, contents=contents)
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 from tuner.children.measuring import DRIFT, PROBED
 from tuner.core.conditions import Conditions, Mode
-from tuner.core.model import Gpu
-from tuner.gpu.buffers import Helpers
+from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Fixed
 from tuner.gpu.problem import ProblemSession
 from tuner.kernel.batching import Batch, Limits
@@ -23,6 +22,13 @@ AGAIN_S = 0.2
 """Wait before a second probe confirms it."""
 
 
+def arithmetic(data: ProblemData) -> Fixed:
+    """Return a kernel that multiplies and adds on all SMs."""
+    helpers = data.helpers
+    arguments = [("int32", VECTOR_ROUNDS), ("pointer", data.memory.allocate("never", 16))]
+    return Fixed(helpers.kernel("multiply_add", 8 * helpers.gpu.sm_count, 256, arguments))
+
+
 class ReferenceKernel:
     """The kernel that always does the same: arithmetic, whose time shows the SM clock.
 
@@ -30,18 +36,14 @@ class ReferenceKernel:
 
     Args:
         session: any problem's.
-        helpers: the tuner's own kernels.
-        gpu: for its size.
     """
 
-    def __init__(self, session: ProblemSession, helpers: Helpers, gpu: Gpu) -> None:
+    def __init__(self, session: ProblemSession) -> None:
         data, batch = session.data, Batch(1, 1)
         gap_ns = session.timer.measure_gap(data, session.stamps, Mode.COLD)
         light = Limits(0.0, 0.0, 0.0)
         self._session = replace(session, conditions=Conditions(), limits=light, batch=batch, gap_ns=gap_ns)
-        never = data.memory.allocate("reference", 16)
-        arguments = [("int32", VECTOR_ROUNDS), ("pointer", never)]
-        self._arithmetic = Fixed(helpers.kernel("multiply_add", 8 * gpu.sm_count, 256, arguments))
+        self._arithmetic = arithmetic(data)
 
     def time_ns(self) -> float:
         """Take eight samples, light and cold whatever the conditions of the problem are."""

@@ -6,7 +6,8 @@ Launches are nodes of CUDA graphs, in one chain: no host work lies between them.
 from __future__ import annotations
 
 import ctypes
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -103,10 +104,6 @@ class Context:
         error, size = cu.cuCtxGetLimit(cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
         return 0 if int(error) else int(size)  # GPUs before 8.0 have none
 
-    def attribute(self, kind: Any) -> int:
-        """Read a device attribute."""
-        return attribute_of(self.device, kind)
-
     def describe(self) -> Gpu:
         """Return the GPU's name and limits."""
         return described(self.device)
@@ -114,6 +111,14 @@ class Context:
     def synchronize(self) -> None:
         """Wait for the stream."""
         check(cu.cuStreamSynchronize(self.stream))
+
+    @contextmanager
+    def launched(self) -> Iterator[Graph]:
+        """Return an empty graph that is launched at the end of the block, and awaited."""
+        with closing(Graph(self)) as graph:
+            yield graph
+            graph.launch()
+            self.synchronize()
 
 
 _EARLY = cu.CUgraphEdgeData()

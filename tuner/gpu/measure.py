@@ -85,7 +85,7 @@ class CandidateMeasurement:
         first_ns, verification = session.first_run(timed, incumbent_ns)
         if verify_only and verification.passed:
             verification = session.with_other_poisons(timed, incumbent_ns)
-        if verification.checked and not verification.passed:
+        if verification.wrong:
             return Measurement(Status.WRONG_RESULT, (first_ns,), verification.message, verification)
         if kept := timed.keeps():
             return Measurement(Status.REPEATS, (first_ns,), kept, verification)
@@ -112,10 +112,8 @@ class CandidateMeasurement:
         if may_win and again.passed and not kept:
             comparison = self._freshness.compare(timed, middle)
             again = comparison.verification
-        if again.checked and not again.passed:
-            return replace(
-                measurement, status=Status.WRONG_AFTER_TIMING, error=again.message, verification=again
-            )
+        if again.wrong:
+            return _wrong_after(measurement, again)
         if objection := self._freshness.objection(timed, middle, comparison):
             return replace(measurement, status=Status.REPEATS, error=objection)
         if middle < floor:
@@ -123,10 +121,8 @@ class CandidateMeasurement:
             return replace(measurement, status=Status.TOO_FAST, error=least)
         if may_win and again.passed:
             again = session.with_other_poisons(timed, middle)
-            if again.checked and not again.passed:
-                return replace(
-                    measurement, status=Status.WRONG_AFTER_TIMING, error=again.message, verification=again
-                )
+            if again.wrong:
+                return _wrong_after(measurement, again)
         if not again.checked:
             return replace(measurement, status=Status.UNVERIFIED, error=again.message)
         return measurement
@@ -182,6 +178,10 @@ class CandidateMeasurement:
         if self._graph is not None:
             self._graph.close()
             self._graph = None
+
+
+def _wrong_after(measurement: Measurement, found: Verification) -> Measurement:
+    return replace(measurement, status=Status.WRONG_AFTER_TIMING, error=found.message, verification=found)
 
 
 @dataclass(frozen=True)
@@ -316,8 +316,7 @@ class InterleavedTiming:
         Raises:
             ContestantFailed: it did not, and had to; or memory was damaged, which would fail the others.
         """
-        wrong = verification.checked and not verification.passed
-        if self._session.damaged or (wrong and contestant.required):
+        if self._session.damaged or (verification.wrong and contestant.required):
             raise ContestantFailed(verification.message)
         return verification.passed
 

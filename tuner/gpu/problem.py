@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from tuner.children.measuring import ProblemSetup, Setup
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import KernelError
-from tuner.core.model import Gpu, Verification
+from tuner.core.model import Verification
 from tuner.gpu.beside import Load
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
@@ -89,8 +89,7 @@ class ProblemSession:
         """Take a group."""
         self.set_deadline(KNOWN_LAUNCH_S + MOST_WAITING_S + 20e-9 * graph.samples * graph.calls * estimate_ns)
         heavy = self.heavy(estimate_ns)
-        regime = self.conditions.regime
-        return self.timer.group(self.data, self.stamps, graph, regime, self.gap_ns, heavy=heavy)
+        return self.timer.group(graph, self.conditions.regime, self.gap_ns, heavy=heavy)
 
     def first_run(
         self, timed: Timed, known_ns: float, poison: int = NAN, load: Load | None = None
@@ -120,7 +119,7 @@ class ProblemSession:
         """
         for poison, load in zip(OTHER_POISONS, (*Load, None), strict=True):
             _, verification = self.first_run(timed, known_ns, poison, load)
-            if not verification.checked or verification.passed:
+            if not verification.wrong:
                 continue
             if load and not self.damaged and self.first_run(timed, known_ns, poison)[1].passed:
                 where = f"while {load.value} (alone it is right: a race)"
@@ -141,7 +140,7 @@ class ProblemSession:
     def _with_scratch_check(self, timed: Timed, verification: Verification) -> Verification:
         """Fail what leaves scratch that must stay zero otherwise, whatever its outputs are."""
         name = timed.scratch_not_zeroed() if isinstance(timed, Loaded) and not self.damaged else ""
-        if not name or (verification.checked and not verification.passed):
+        if not name or verification.wrong:
             return verification
         message = f"scratch {name} is not zero after a run, which zeroed = 'once' promises"
         return replace(verification, passed=False, checked=True, message=message)
@@ -160,11 +159,11 @@ class ProblemSession:
         verification = self._with_scratch_check(timed, self.check())
         last = 0 if self.conditions.mode is Mode.WARM else min(calls, self.data.copies) - 1
         for copy in sorted({last, _DRAW.randint(min(1, last), last)} - {0}):
-            if verification.checked and not verification.passed:
+            if verification.wrong:
                 break
             timed.deliver(copy)
             other = self.check(copy)
-            if other.checked and not other.passed:
+            if other.wrong:
                 return replace(other, message=f"copy {copy} of the tensors: {other.message}")
         return verification
 
@@ -175,7 +174,7 @@ class ProblemSession:
 
 def _with_unfilled(timed: Timed, verification: Verification) -> Verification:
     """Return a comparison that names, where it failed, constants that are zero because nothing fills them."""
-    if verification.passed or not verification.checked or not isinstance(timed, Loaded) or not timed.unfilled:
+    if not (verification.wrong and isinstance(timed, Loaded) and timed.unfilled):
         return verification
     names = ", ".join(dict.fromkeys(timed.unfilled))
     remedy = f"__constant__ {names} is zero: no launch fills it, see constants in docs/kernel-files.md"
@@ -185,7 +184,6 @@ def _with_unfilled(timed: Timed, verification: Verification) -> Verification:
 def open_session(
     setup: Setup,
     helpers: Helpers,
-    gpu: Gpu,
     timer: Timer,
     set_deadline: Callable[[float], None],
     answers: Answers | None = None,
@@ -210,9 +208,7 @@ def open_session(
                 *(expected_dtype(one) for one in tensors if one.role in OUTPUTS),
             ]
         )
-        data = ProblemData(
-            helpers, tensors, setup.seed, gpu.l2_bytes, gpu.sm_count, batch.copies, given=given
-        )
+        data = ProblemData(helpers, tensors, setup.seed, batch.copies, given=given)
         undo.callback(data.close)
         verifier: Verifier | Outside
         least_error = None
@@ -221,18 +217,16 @@ def open_session(
         else:
             verifier = Verifier(data, setup.problem.reference, answers)
         if setup.truth is not None and isinstance(verifier, Verifier):
-            least_error = verifier.hold_against(_truth_of(setup.truth, setup.seed, data, gpu, answers))
+            least_error = verifier.hold_against(_truth_of(setup.truth, setup.seed, data, answers))
         data.seal()
         session = assemble(
-            data, verifier, gpu, timer, setup.limits, setup.conditions, batch, set_deadline, timed=setup.timed
+            data, verifier, timer, setup.limits, setup.conditions, batch, set_deadline, timed=setup.timed
         )
         undo.pop_all()
         return session, least_error
 
 
-def _truth_of(
-    wider: ProblemSetup, seed: int, beside: ProblemData, gpu: Gpu, answers: Answers | None
-) -> dict[str, int]:
+def _truth_of(wider: ProblemSetup, seed: int, beside: ProblemData, answers: Answers | None) -> dict[str, int]:
     """Return where the results of a problem's unrounded inputs lie, by output, from which errors are counted.
 
     The same problem is computed in a wider dtype. Inputs are drawn as float32 and then rounded to their dtype, so that
@@ -242,15 +236,12 @@ def _truth_of(
         wider: the wider problem.
         seed: of the inputs.
         beside: the data of the problem itself, whose memory takes the results over.
-        gpu: for its size.
         answers: of references on the host.
 
     Raises:
         KernelError: it has no reference, or one that fails.
     """
-    given = wider.given(seed)
-    data = ProblemData(beside.helpers, wider.tensors, seed, gpu.l2_bytes, gpu.sm_count, given=given)
-    with closing(data):
+    with closing(ProblemData(beside.helpers, wider.tensors, seed, given=wider.given(seed))) as data:
         if not Verifier(data, wider.reference, answers).possible:
             remedy = "add [reference] to the kernel's file"
             raise KernelError("there is no reference to count errors from", remedy)
@@ -261,7 +252,6 @@ def _truth_of(
 def assemble(
     data: ProblemData,
     verifier: Verifier | Outside,
-    gpu: Gpu,
     timer: Timer,
     limits: Limits,
     conditions: Conditions,
@@ -271,6 +261,6 @@ def assemble(
     timed: bool = True,
 ) -> ProblemSession:
     """Put a session together, with what its timing needs."""
-    stamps = Stamps(data.helpers, data.memory, gpu.sm_count)
+    stamps = Stamps(data.helpers, data.memory)
     gap_ns = timer.measure_gap(data, stamps, conditions.mode) if timed else math.inf
     return ProblemSession(data, verifier, stamps, timer, limits, conditions, batch, gap_ns, set_deadline)

@@ -9,7 +9,6 @@ from tuner.core.errors import KernelError
 from tuner.gpu.baselines import open_call
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Timed, load
-from tuner.gpu.driver import Graph
 from tuner.kernel.reference import Expected, as_results
 
 
@@ -28,12 +27,11 @@ def expected_of_kernel(data: ProblemData, reference: ReferenceData) -> dict[str,
     data.seal()
     context, kernel = data.helpers.context, reference.kernel
     opened: Timed = load(data, kernel) if kernel.call is None else open_call(context, data, kernel.call)
-    with closing(opened) as timed, closing(Graph(context)) as graph:
+    with closing(opened) as timed:
         data.poison()
-        data.add_restore(graph)
-        timed.add_to(graph, 0)
-        graph.launch()
-        context.synchronize()
+        with context.launched() as graph:
+            data.add_restore(graph)
+            timed.add_to(graph, 0)
         timed.deliver(0)
     if damage := data.damage():
         raise KernelError(f"{reference.rounded} {damage}", "it is the reference: correct it")

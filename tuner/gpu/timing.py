@@ -58,8 +58,8 @@ class SampleGraph:
         graph: Graph | None = None,
         before: Callable[[Graph, int], int] | None = None,
     ) -> None:
-        self.samples = samples
-        self.calls = calls
+        self.data, self.stamps = data, stamps
+        self.samples, self.calls = samples, calls
         self.lead = 1 if mode is Mode.WARM else 0
         """Calls of each sample that lie before its first event."""
         self.before_ns = 0.0
@@ -209,23 +209,12 @@ class Timer:
                 spans.append((stamps.read().elapsed_ns - sum(graph.read())) / graph.samples)
             return max(0.0, statistics.median(spans))
 
-    def group(
-        self,
-        data: ProblemData,
-        stamps: Stamps,
-        graph: SampleGraph,
-        regime: Regime,
-        gap_ns: float,
-        *,
-        heavy: bool,
-    ) -> Samples:
+    def group(self, graph: SampleGraph, regime: Regime, gap_ns: float, *, heavy: bool) -> Samples:
         """Take one group: rest or warm up if due, poison the outputs, launch, and look at the clocks.
 
         A group that something else disturbed is taken again.
 
         Args:
-            data: the tensors.
-            stamps: those of the graph.
             graph: the group.
             regime: rested or sustained.
             gap_ns: what a sample takes besides its calls.
@@ -238,22 +227,17 @@ class Timer:
         for _ in range(TRIES):
             tags = self._wait_for_the_hardware()
             ahead = self._prepare(graph, regime) if heavy else 0
-            data.poison()
+            graph.data.poison()
             if not ahead:
                 self._context.synchronize()
-            began = time.monotonic()
-            graph.launch()
-            self._context.synchronize()
-            ended = time.monotonic()
+            taken_s, ended = self._run(graph), time.monotonic()
             if heavy and regime is Regime.SUSTAINED:
                 self._hot, self._hot_until = graph, ended + COLD_AFTER_S
             elif heavy:
-                self._rest_until = ended + REST_FACTOR * (ended - began)
-            times = graph.read()
-            span = stamps.read()
-            problem = self._contradiction(
-                graph, times, ended - began if not ahead else math.inf, span.elapsed_ns, gap_ns
-            )
+                self._rest_until = ended + REST_FACTOR * taken_s
+            times, span = graph.read(), graph.stamps.read()
+            wall_s = math.inf if ahead else taken_s
+            problem = self._contradiction(graph, times, wall_s, span.elapsed_ns, gap_ns)
             reasons = self._clocks.reasons()
             if not problem and not reasons & SLOWDOWNS - tags:
                 break
@@ -262,6 +246,13 @@ class Timer:
         capped = len(times) if "power_cap" in reasons else 0
         clocks = [span.sm_clock_hz] if span.sm_clock_hz else []
         return Samples(times, set(tags | reasons) - {"clocks_setting"}, capped, clocks, graph.calls)
+
+    def _run(self, graph: SampleGraph) -> float:
+        """Launch a group, wait for it, and return the seconds of both."""
+        began = time.monotonic()
+        graph.launch()
+        self._context.synchronize()
+        return time.monotonic() - began
 
     def _wait_for_the_hardware(self) -> frozenset[str]:
         """Wait while heat or the power supply slows the card; return what does not go away."""
@@ -279,10 +270,7 @@ class Timer:
         hot = time.monotonic() < self._hot_until
         if hot and self._hot is graph:
             return 0
-        began = time.monotonic()
-        graph.launch()
-        self._context.synchronize()
-        once_s = max(time.monotonic() - began, 1e-5)
+        once_s = max(self._run(graph), 1e-5)
         ahead = max(0, math.ceil((SETTLE_S if hot else WARM_UP_S) / once_s) - 1)
         for _ in range(ahead):
             graph.launch()

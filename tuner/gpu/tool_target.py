@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from cuda.bindings import driver as cu
@@ -41,7 +42,7 @@ from tuner.core.errors import TunerError
 from tuner.core.model import Status, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.driver import Context, Graph, status_of
+from tuner.gpu.driver import Context, status_of
 from tuner.gpu.turns import Turns
 from tuner.gpu.verify import Verifier
 from tuner.runtime.driver import DriverFailure, check
@@ -63,10 +64,10 @@ class Runner:
     def __init__(self, job: ToolJob, tell: Callable[[Entry], None]) -> None:
         self._job, self._log, self._tell = job, job.log, tell
         self._context = Context(self._job.gpu)
-        self._gpu = self._context.describe()
+        gpu = self._context.describe()
         cache = CubinCache(Path(self._job.cache)) if self._job.cache else None
-        self._helpers = Helpers(self._context, self._gpu.arch, cache)
-        self._turns = Turns(self._gpu.uuid)
+        self._helpers = Helpers(self._context, replace(gpu, l2_bytes=0), cache)  # nothing is flushed
+        self._turns = Turns(gpu.uuid)
         self._loaded = False
         """Whether everything was ready for the configuration itself: what fails before is not its fault."""
 
@@ -86,7 +87,7 @@ class Runner:
         outcome, error = CaseOutcome.OK, ""
         try:
             verification = self._once(run)
-            if verification.checked and not verification.passed:
+            if verification.wrong:
                 outcome, error = CaseOutcome.WRONG, verification.message
             elif not verification.checked:
                 outcome, error = CaseOutcome.UNVERIFIED, verification.message
@@ -101,9 +102,9 @@ class Runner:
     def _once(self, run: CaseRun) -> Verification:
         """Run one configuration as often as the job says, and compare what it computes."""
         job, setup = self._job, self._job.setups[run.setup]
-        given, sm_count = setup.given(job.seed), self._gpu.sm_count
+        given = setup.given(job.seed)
         with closing(
-            ProblemData(self._helpers, setup.tensors, job.seed, 0, sm_count, guarded=job.guarded, given=given)
+            ProblemData(self._helpers, setup.tensors, job.seed, guarded=job.guarded, given=given)
         ) as data:
             verifier = Verifier(data, setup.reference)
             data.seal()
@@ -114,7 +115,7 @@ class Runner:
                 verification = Verification(False, checked=False)
                 for _ in range(job.calls):
                     verification = self._call(data, loaded, verifier)
-                    if verification.checked and not verification.passed:
+                    if verification.wrong:
                         return verification
                 if job.profiled:
                     self._profiled(data, loaded)
@@ -142,22 +143,18 @@ class Runner:
 
     def _profiled(self, data: ProblemData, loaded: Loaded) -> None:
         """Run it once more between the two calls that switch a profiler on and off: nothing else is in there."""
-        with closing(Graph(self._context)) as graph:
-            data.add_restore(graph)
-            if any(tensor.role in RESTORED for tensor in data.tensors):
-                graph.launch()
-                self._context.synchronize()
+        if any(tensor.role in RESTORED for tensor in data.tensors):
+            with self._context.launched() as graph:
+                data.add_restore(graph)
         check(cu.cuProfilerStart())
         self._launch(data, loaded, restore=False)
         check(cu.cuProfilerStop())
 
     def _launch(self, data: ProblemData, loaded: Loaded, *, restore: bool) -> None:
-        with closing(Graph(self._context)) as graph:
+        with self._context.launched() as graph:
             if restore:
                 data.add_restore(graph)
             loaded.add_to(graph, 0)
-            graph.launch()
-            self._context.synchronize()
 
     def _log_bytes(self) -> int:
         """Return the length of the tool's log once it has stopped growing: its findings come from another process."""

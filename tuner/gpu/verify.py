@@ -22,7 +22,7 @@ from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Verification
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import copy_all, filled_from
-from tuner.gpu.driver import Graph, fill_bytes
+from tuner.gpu.driver import fill_bytes
 from tuner.gpu.rounded import expected_of_kernel
 from tuner.kernel.answers import Answers
 from tuner.kernel.contents import as_meant
@@ -321,15 +321,12 @@ class Verifier:
             fill_bytes(magnitude, 0xFF, tensor.count * 4)
             self._expected.add(tensor.name)
         module = check(cu.cuModuleLoadData(cubin))
-        graph = Graph(self._context)
         try:
             copy_all(filled_from(module, cubin, launch, addresses).values())
-            self._data.add_restore(graph)
-            graph.kernel(Kernel(module, entry, launch, addresses))
-            graph.launch()
-            self._context.synchronize()
+            with self._context.launched() as graph:
+                self._data.add_restore(graph)
+                graph.kernel(Kernel(module, entry, launch, addresses))
         finally:
-            graph.close()
             cu.cuModuleUnload(module)
         for tensor in self._data.outputs:
             if DTYPES[tensor.dtype].whole:

@@ -120,11 +120,10 @@ class Worker:
         jailed: bool = False,
     ) -> None:
         self._head, self._set_deadline, self._jailed = head, head.set_deadline, jailed
-        self.gpu = hello.gpu
         self._turns, self._answers = turns, answers
         with self._turn():  # a new context disturbs what others time
             self._context = Context(index)
-            self._helpers = Helpers(self._context, self.gpu.arch, cache)
+            self._helpers = Helpers(self._context, hello.gpu, cache)
         self._clocks, self._timer = clocks, Timer(self._context, clocks)
         self._session: ProblemSession | None = None
         self._measurement: CandidateMeasurement | None = None
@@ -160,7 +159,7 @@ class Worker:
         try:
             return self._referee.answer(question)
         except (DriverFailure, TunerError, OSError) as error:
-            return Failed(str(error), dying=isinstance(error, DriverFailure) and error.sticky)
+            return Failed(str(error), dying=_ruins_context(error))
 
     # -- setup ------------------------------------------------------------------------------------------------
 
@@ -184,13 +183,13 @@ class Worker:
 
     def _set_up(self, setup: Setup) -> SetupDone:
         session, least_error = open_session(
-            setup, self._helpers, self.gpu, self._timer, self._set_deadline, self._answers,
+            setup, self._helpers, self._timer, self._set_deadline, self._answers,
             self._head.ask if self._jailed else None,
         )  # fmt: skip
         if setup.exchange is not None and not self._jailed:
             self._referee = Referee(session, setup.seed, setup.exchange)
         self._session, self._seed = session, setup.seed
-        kernel = ReferenceKernel(session, self._helpers, self.gpu) if setup.timed else None
+        kernel = ReferenceKernel(session) if setup.timed else None
         self._drift = DriftWatch(kernel, setup.reference_ns) if kernel is not None else None
         self._measurement = CandidateMeasurement(session, self._head.idle)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
@@ -210,12 +209,11 @@ class Worker:
             self._set_deadline(max(seconds, CALIBRATION_S))
 
         try:
-            calibrator = Calibrator(self.gpu, self._helpers, self._timer, set_deadline)
+            calibrator = Calibrator(self._helpers, self._timer, set_deadline)
             calibration = calibrator.measure(short=request.short)
             return Calibrated(calibration, alone=self._clocks.processes() <= 1)  # its own
         except (DriverFailure, ClockMismatchError, TunerError) as error:
-            dying = isinstance(error, DriverFailure) and error.sticky
-            return Failed(f"this GPU cannot be calibrated: {error}", dying)
+            return Failed(f"this GPU cannot be calibrated: {error}", dying=_ruins_context(error))
 
     # -- one candidate ------------------------------------------------------------------------------------------
 
@@ -311,7 +309,7 @@ class Worker:
                 tampers = self._broken()
                 return RaceFailed(tampers, 0, status=Status.TAMPERS) if tampers else raced
             except (DriverFailure, ClockMismatchError, ContestantFailed, TunerError) as failure:
-                dying = session.damaged or (isinstance(failure, DriverFailure) and failure.sticky)
+                dying = session.damaged or _ruins_context(failure)
                 if dying:
                     loaded.pop_all()  # every call would only repeat the error
                 status = failure.status if isinstance(failure, ContestantFailed) else Status.UNSTABLE
@@ -331,6 +329,10 @@ class Worker:
         baseline = loaded.enter_context(closing(open_baseline(self._context, session.data, contestant)))
         own = contestant.kind == BaselineKind.PYTHON
         return TimedContestant(baseline, contestant.estimate_ns, required=False, own=own)
+
+
+def _ruins_context(error: Exception) -> bool:
+    return isinstance(error, DriverFailure) and error.sticky
 
 
 def _needs(setup: Setup) -> str:

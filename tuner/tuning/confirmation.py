@@ -83,14 +83,14 @@ class Confirmation:
 
 def confirm(
     device: Device,
+    kernel: KernelSpec,
     problem: Problem,
     winner: Configuration,
     raced_ns: float,
-    max_error: float | None,
     say: Callable[[str], None],
-    other: tuple[Configuration, float] | None = None,
-    kernel: KernelSpec | None = None,
     *,
+    max_error: float | None = None,
+    other: tuple[Configuration, float] | None = None,
     any_size: bool = True,
     moved: float = 0.0,
 ) -> Confirmation:
@@ -98,13 +98,13 @@ def confirm(
 
     Args:
         device: where it raced.
+        kernel: which says what sizes there may be.
         problem: what is tuned.
         winner: of the race.
         raced_ns: its time there.
-        max_error: how far from the true result it may be in the fresh process.
         say: told what begins.
+        max_error: how far from the true result it may be in the fresh process.
         other: another finalist and its time in the race, if there is one.
-        kernel: which says what sizes there may be.
         any_size: whether it must be right at others than its own; inputs have further contents either way.
         moved: by which share its time may be off in each process, where no other finalist can tell.
     """
@@ -120,7 +120,7 @@ def confirm(
             reason = f"on other inputs its error is {error:.2g}, above {max_error:.2g}"
             return Confirmation(measurement, reason=reason)
         say(f"verifying the winner {'at edge-case sizes' if any_size else 'with other inputs'}")
-        checked = _EdgeCases(device, winner, say, kernel)
+        checked = _EdgeCases(device, kernel, winner, say)
         with device.phases.phase("edge-case sizes"):
             edge_cases = checked.verify(problem) if any_size else []
         verified = edge_cases
@@ -158,15 +158,15 @@ class _EdgeCases:
 
     Args:
         device: where it raced.
+        kernel: the winner's.
         winner: the configuration.
         say: told of a size that takes long.
-        kernel: the winner's.
     """
 
     def __init__(
-        self, device: Device, winner: Configuration, say: Callable[[str], None], kernel: KernelSpec | None
+        self, device: Device, kernel: KernelSpec, winner: Configuration, say: Callable[[str], None]
     ) -> None:
-        self._device, self._winner, self._say, self._kernel = device, winner, say, kernel
+        self._device, self._kernel, self._winner, self._say = device, kernel, winner, say
         self._ends = time.monotonic() + EDGE_CASES_S
         self._count = 0
         self._varies = True
@@ -183,13 +183,12 @@ class _EdgeCases:
         fits: Fits = self._device.fits
         if self._device.host_s > SLOW_CASE_S:
             near = halved(problem, SLOW_CASE_S / self._device.host_s)
-            fits = no_larger(near, kernel, self._device.gpu, fits) if kernel is not None else fits
+            fits = no_larger(near, kernel, self._device.gpu, fits)
         cases = edge_case_problems(near, self._winner, fits, kernel)
         usual = list(islice(cases, VERIFIED_PROBLEMS))
-        if kernel is not None:
-            for case in usual:
-                self._device.compile_ahead(kernel, case, [self._winner])
-        varied = varied_problem(kernel, usual, self._device.gpu) if kernel is not None else None
+        for case in usual:
+            self._device.compile_ahead(kernel, case, [self._winner])
+        varied = varied_problem(kernel, usual, self._device.gpu)
         checked: SizesChecked = []
         for turn, case in enumerate(chain(usual, cases)):
             if self._count >= VERIFIED_PROBLEMS or len(self._undecided) >= MOST_UNDECIDED:
@@ -197,7 +196,7 @@ class _EdgeCases:
             checked += (found := self.verify_at(case, contents=case == varied, others=turn % 2 == 0))
             if any(is_wrong(answer) for _, answer in found):
                 break
-            if case == varied and not found and kernel is not None:
+            if case == varied and not found:
                 varied = varied_problem(kernel, usual[usual.index(case) + 1 :], self._device.gpu)
         return checked
 
@@ -209,7 +208,7 @@ class _EdgeCases:
             contents: whether inputs have further contents.
             others: whether scalars are others, as long as the reference has an answer to them.
         """
-        if others and self._varies and self._kernel is not None:
+        if others and self._varies:
             passed, undecided = with_other_scalars(self._kernel, case, self._device.gpu), len(self._undecided)
             if passed != case:
                 found = self._verified(passed, contents=contents)
@@ -243,7 +242,7 @@ class _EdgeCases:
             return f"the limit of {EDGE_CASES_S:g} s ended that"
         if self._undecided:
             return f"elsewhere nothing says what is right: {self._undecided[0]}"
-        return self._kernel.of_one_size if self._kernel is not None else ""
+        return self._kernel.of_one_size
 
 
 def _fresh_process(

@@ -110,9 +110,7 @@ def sources_of(files: Sequence[Path], kernel: KernelSpec, sampler: str) -> list[
     return [_of_database(file, kernel) if is_ours(file) else _of_results(file, kernel) for file in files]
 
 
-def gather_lessons(
-    store: Store, run: Run, mark: Mark | None, space: SearchSpace
-) -> list[tuple[Run, Results]]:
+def gather_lessons(store: Store, run: Run, mark: Mark, space: SearchSpace) -> list[tuple[Run, Results]]:
     """Return what the nearest other tasks have measured, as results of this run's configurations."""
     return [
         (other, translated([(trial.configuration, told_time(trial)) for trial in trials], space))

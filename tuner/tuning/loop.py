@@ -110,8 +110,7 @@ class SearchLoop:
             if stopped := left.stats.get("stopped"):
                 self._stopped_before = Stopped(**stopped)
         else:
-            mark = self.state.mark
-            self.store.start_run(self.run, {"mark": dataclasses.asdict(mark)} if mark else {})
+            self.store.start_run(self.run, {"mark": dataclasses.asdict(self.state.mark)})
         sampler = self.study.sampler
         sampler.begin_with(self._first)
         if not self.run.options.from_scratch:

@@ -61,9 +61,8 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     device.compile_ahead(kernel, problem, [space.default])
     mark = mark or store.mark()
     learns = not (device.recorded or options.from_scratch)
-    known = (
-        dict(store.known_winners(run, mark)) if learns else {}
-    )  # also of a text of before, with other parameters
+    # Also of a text of before, with other parameters.
+    known = dict(store.known_winners(run, mark)) if learns else {}
     lessons = gather_lessons(store, run, mark, space) if isinstance(sampler, Transferring) else []
     winners = filter(None, (winner_of(results, space) for _, results in lessons))
     if (candidates := device.restrict(space).including([*known, *winners])) is not space:
@@ -76,9 +75,8 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
     if not request.resume:
         run = replace(run, calibration=device.calibration)
     roof = roof_of(kernel, problem, device.gpu)
-    state = State(run, roof, space, device, conditions_why=why, initial=initial)
+    state = State(run, roof, space, device, mark, lessons=lessons, conditions_why=why, initial=initial)
     state.ceiling = ceiling_of(kernel, problem, device.gpu, roof, run.calibration)
-    state.mark, state.lessons = mark, lessons
     if not device.recorded:
         state.best_before = store.best_known(run, mark)
         state.known_winners = {one: wins for one, wins in known.items() if space.contains(one)}

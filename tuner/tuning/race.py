@@ -102,6 +102,8 @@ class FinalRace:
 
     device: Device
     """Where the trials were timed, with the problem prepared."""
+    kernel: KernelSpec
+    """That is tuned; it says at which other sizes a winner may be verified."""
     problem: Problem
     default: Trial | None
     """The trial of the default configuration."""
@@ -125,8 +127,6 @@ class FinalRace:
     """Settles ties, and says how many margins each configuration has to gain to win; without it the fastest wins."""
     margin: float = 0.0
     """As a share: see :func:`tuner.tuning.decision.choose`."""
-    kernel: KernelSpec | None = None
-    """That is tuned; it says at which other sizes a winner may be verified."""
     effort: Effort = EFFORTS["normal"]
 
     def run(self, trials: Sequence[Trial]) -> Finish | None:
@@ -250,13 +250,13 @@ class FinalRace:
             other = next((one for one in in_race.medians_ns if one[0] != winner.configuration), None)
             confirmation = confirm(
                 self.device,
+                self.kernel,
                 self.problem,
                 winner.configuration,
                 in_race.time_ns,
-                self.max_error,
                 self.say,
-                other,
-                self.kernel,
+                max_error=self.max_error,
+                other=other,
             )
         incumbent_ns, ratio, verdict = _versus(self.incumbent, first, contestants, standing)
         tied = set(standing.tied_with(first)) & set((warm or standing).tied_with(first))
@@ -265,7 +265,7 @@ class FinalRace:
             **vars(confirmation),
             winner=winner,
             default=self.default,
-            checked_against=self.kernel.reference.checked_against if self.kernel else "reference",
+            checked_against=self.kernel.reference.checked_against,
             exportable=not confirmation.reason,
             tied=1 + len(tied) if standing.rounds > 1 else 1,  # one round says nothing of ties
             incumbent=self.incumbent,

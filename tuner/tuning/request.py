@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.core.errors import UsageError, suggestion
@@ -27,6 +27,12 @@ class Request:
     """What is tried right after the default."""
     began: float | None = None
     """Monotonic seconds from which its time counts, a calibration left out; by default the search's beginning."""
+
+
+def within(options: RunOptions, time_s: float | None) -> RunOptions:
+    """Return options by which a search ends after a time, too, unless that is None."""
+    limits_s = [limit_s for limit_s in (time_s, options.time_s) if limit_s is not None]
+    return replace(options, time_s=min(limits_s, default=None))
 
 
 @dataclass(frozen=True)

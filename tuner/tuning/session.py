@@ -134,6 +134,7 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
     prefer = preference(order, known) if margin else order
     race = FinalRace(
         loop.device,
+        kernel,
         run.problem,
         state.default,
         say,
@@ -146,7 +147,6 @@ def _finish(loop: SearchLoop, kernel: KernelSpec) -> tuple[Finish | None, int | 
         known_winners=known,
         prefer=alike if run.foreign else prefer,  # no card has to agree on those
         margin=margin,
-        kernel=kernel,
         effort=EFFORTS[run.options.effort],
     )
     if (finish := race.run(trials)) is None:
@@ -176,5 +176,5 @@ def _stats(loop: SearchLoop) -> dict[str, Any]:
         "seeds": {
             source: [trial.number for trial in trials] for source, trials in state.initial_trials.items()
         },
-        "mark": dataclasses.asdict(state.mark) if state.mark else None,
+        "mark": dataclasses.asdict(state.mark),
     }

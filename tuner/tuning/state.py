@@ -106,6 +106,8 @@ class State:
     roof: Roof
     space: SearchSpace
     device: Device
+    mark: Mark
+    """What the database held when the run began: this the search is taught, also when the run is resumed."""
     trials: list[Trial] = field(default_factory=list)
     incumbent: Trial | None = None
     default: Trial | None = None
@@ -121,8 +123,6 @@ class State:
     conditions_why: str = ""
     """Why everything is timed under the run's conditions."""
     ceiling: Ceiling | None = None
-    mark: Mark | None = None
-    """What the database held when the run began: this the search is taught, also when the run is resumed."""
     best_before: tuple[Configuration, float] | None = None
     """The best that the database knew under these conditions when the run began, and its time in nanoseconds then."""
     known_winners: Mapping[Configuration, int] = field(default_factory=dict)

@@ -37,19 +37,19 @@ class Store(Protocol):
     def mark(self) -> Mark:
         """Return what the database holds now."""
 
-    def best_known(self, run: Run, mark: Mark | None) -> tuple[Configuration, float] | None:
+    def best_known(self, run: Run, mark: Mark) -> tuple[Configuration, float] | None:
         """Return the best of a run's problem under its conditions, and its time in nanoseconds then."""
 
-    def known_winners(self, run: Run, mark: Mark | None) -> list[tuple[Configuration, int]]:
+    def known_winners(self, run: Run, mark: Mark) -> list[tuple[Configuration, int]]:
         """Return what most often won a run's problem on this model of GPU, and how many runs chose each."""
 
-    def earlier_trials(self, run: Run, mark: Mark | None) -> list[KnownTrial]:
+    def earlier_trials(self, run: Run, mark: Mark) -> list[KnownTrial]:
         """Return the trials of other runs of this problem, best first."""
 
     def intact(self, trials: Sequence[KnownTrial]) -> list[KnownTrial]:
         """Return those trials whose rows are what was written."""
 
-    def related_trials(self, run: Run, mark: Mark | None, limit: int) -> list[tuple[Run, list[KnownTrial]]]:
+    def related_trials(self, run: Run, mark: Mark, limit: int) -> list[tuple[Run, list[KnownTrial]]]:
         """Return the intact trials of this computation at other problems and on other GPUs."""
 
     def left_behind(self, run_id: str) -> LeftBehind:

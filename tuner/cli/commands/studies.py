@@ -37,11 +37,7 @@ class BenchArguments(ProblemTexts):
     kernel_name: str = kernel_argument()
     dtypes: Sequence[str] = shared.dtypes(help_="Only this dtype.")
     options: Sequence[str] = shared.kernel_options(help_="Only this option.")
-    against: tuple[str, ...] = texts(
-        "--against",
-        "WHAT",
-        "default, torch, cupy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
-    )
+    against: tuple[str, ...] = shared.against("default, torch, cupy, none")
     modes: tuple[str, ...] = option(
         "--mode",
         multiple=True,
@@ -90,11 +86,7 @@ class JudgeArguments(ProblemTexts):
 
     task: str = argument(required=False, default="", metavar="[TASK]")
     candidate: str = argument(required=False, default="", metavar="[CANDIDATE]")
-    against: tuple[str, ...] = texts(
-        "--against",
-        "WHAT",
-        "default, torch, cupy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
-    )
+    against: tuple[str, ...] = shared.against("default, torch, cupy, none")
     mode: Mode | None = shared.mode()
     rounds_folder: Path | None = shared.file(
         "--rounds", metavar="FOLDER", help="Judge what arrives in a folder, until the deadline."
@@ -157,11 +149,7 @@ class LadderArguments:
     time_s: float = shared.time(
         "Start no new configuration of a step and size after this time.", default_s=5.0
     )
-    against: tuple[str, ...] = texts(
-        "--against",
-        "WHAT",
-        "torch, cupy, none, mine.cu:add<<<grid, block>>>(a, b), module:function; repeat for several.",
-    )
+    against: tuple[str, ...] = shared.against("torch, cupy, none")
     rounds: int = shared.rounds()
     mode: Mode | None = shared.mode()
     regime: Regime = shared.regime()

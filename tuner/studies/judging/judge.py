@@ -303,8 +303,8 @@ class _AtProblem:
         """Measure it in a fresh process, and verify it at other sizes and with other inputs."""
         task = self._task
         found = confirm(
-            self._device, self._problem, configuration, time_ns, None, self._judgement.say, None,
-            self._candidate, any_size=task.kernel.judge.any_size, moved=MOVED,
+            self._device, self._candidate, self._problem, configuration, time_ns, self._judgement.say,
+            any_size=task.kernel.judge.any_size, moved=MOVED,
         )  # fmt: skip
         varied, samples = found.varied, found.confirmed.samples_ns if found.confirmed else ()
         self.note(
