@@ -111,9 +111,9 @@ def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured
     """Capture a user's function, which is a candidate; errors as of :func:`open_baseline`."""
     function = call.function
     if call.model is None:
-        loaded = load_function(function.name, function.file)
-        made = built(function, call.parameters) if function.builds else loaded
-        return _captured(context, data, function.name, made, call.numbers)
+        name, file = function.name, function.file
+        made = built(function, call.parameters) if function.builds else load_function(name, file)
+        return _captured(context, data, name, made, call.numbers)
     set_precision(import_library("torch"), tf32=False)
     try:
         module = on_gpu(function.name, function.file, call.model)
