@@ -12,6 +12,7 @@ import pytest
 
 import tuner
 from tests.api.conftest import KERNEL, STENCIL, X
+from tuner.api.arrays import on_host
 from tuner.core.errors import UsageError
 
 TURN = """
@@ -42,6 +43,11 @@ def test_complex_bool_and_structs_are_passed_as_they_are(tmp_path: Path) -> None
     assert (twice, data["scalars"]["twice"]) == ("twice", {"dtype": "bool", "value": 1})
     assert [one.rpartition("_")[2] for one in of_range["fields"]] == ["count", "factor"]
     assert [data["scalars"][one]["value"] for one in shift["fields"]] == [1.0, 0.0, 0.0, 0.0]
+
+
+def test_bytes_of_another_machine_are_turned() -> None:
+    values, dtype = on_host("x", np.array([1, 2], ">f4"))
+    assert values.view("uint32")[0] == 0x3F800000 and dtype == "float32"
 
 
 def test_what_a_struct_is_given_is_said() -> None:

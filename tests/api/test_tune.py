@@ -53,6 +53,10 @@ def test_a_file_and_functions(tune: Tune, tmp_path: Path) -> None:
     assert again._state.run.computation == result._state.run.computation
 
 
+async def _coroutine(x: Any) -> Any:
+    return x
+
+
 def test_a_kernel_by_name(tune: Tune) -> None:
     """Whose values may be given once."""
     block_sizes = (size for size in (128, 256))
@@ -67,6 +71,7 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"args": [X, X]}, ["takes 3 arguments", "const float* x, float* y, int n"]),
         ({"args": [list(X), X, 5000]}, ["x is a list", "pass an array"]),
         ({"args": [X[::2], X, 5000]}, ["x is not contiguous", "ascontiguousarray(x)"]),
+        ({"args": [np.ma.masked_less(X, 0.5), X, 5000]}, ["x has masked elements", "x.filled(0)"]),
         ({"args": [X.astype(float), X, 5000]}, ["x is float64", "float*", "x.astype('float32')"]),
         ({"args": [np.zeros(4, "f4, f4"), X, 5000]}, ["x is void64; pass x.view('float32')"]),
         ({"args": [X, X, 5000.5]}, ["n is 5000.5", "whole number"]),
@@ -105,6 +110,8 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ),
         ({"args": [np.full_like(X, np.nan), X, 5000]}, ["x has NaN", "pass numbers"]),
         ({"reference": lambda x, m: x}, ["the reference wants 'm'", "choose from: n, x, y"]),
+        ({"reference": _coroutine}, ["the reference is async or a generator"]),
+        ({"reference": lambda x: (yield x)}, ["the reference is async or a generator"]),
         ({"reference": X[:7]}, ["reference has y of shape (7,)", "pass (5000,)"]),
         ({"reference": "x + zeros(n + 1)"}, ["reference 'x + zeros(n + 1)'", "(5000,)", "(5001,)"]),
         ({"shapes": {"z": ("n",)}}, ["shapes names 'z'"]),

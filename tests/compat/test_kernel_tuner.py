@@ -165,6 +165,23 @@ def test_restrictions_may_name_what_a_function_takes() -> None:
     assert list(defined(block_size_names="tile").how["block"]) == ["tile", "1", "1"]
 
 
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("sum([block_size_x, tile, 2]) < 130", "block_size_x + tile + 2 < 130"),
+        ("np.prod((block_size_x + 1, tile)) < 90", "(block_size_x + 1) * tile < 90"),
+        (
+            "all([tile > 0, any([tile == 1, tile > 2])])",
+            "not not (tile > 0 and (not not (tile == 1 or tile > 2)))",
+        ),
+        ("int(block_size_x / 32) % 2 == 0", "block_size_x // 32 % 2 == 0"),
+        ("math.log2(max([block_size_x, tile])) < len([1, 2]) * 4", "log2(max(block_size_x, tile)) < 2 * 4"),
+    ],
+)
+def test_restrictions_may_call_what_python_has(text: str, read: str) -> None:
+    assert defined(restrictions=text).how["where"] == [read]
+
+
 def test_options_of_nvcc_are_taken_as_nvrtc_has_them(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "by.cuh").write_text("#define BY 3\n")
@@ -345,6 +362,10 @@ def test_host_code_is_timed_by_what_it_returns(capsys: pytest.CaptureFixture[str
         "host code is timed by what it returns: 6 of 6 configurations, drawn at random\n"
         in capsys.readouterr().out
     )
+    other, call["cache"] = [X.astype(X.dtype.newbyteorder()), np.int32(N)], "other"
+    swapped, _ = kernel_tuner.tune_kernel("twice", HOST, 1, other, {"factor": [2], "wait": [1]}, **call)
+    assert swapped[0]["time"] == 0.5
+    call["cache"] = "seen"
     Path("x.cu").write_text("not C")
     again, _ = kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params, **call)
     assert sorted(one.get("time", 9) for one in again) == sorted(one.get("time", 9) for one in results)

@@ -42,6 +42,8 @@ def on_host(name: str, array: Any, *, gaps: bool = False) -> tuple[NDArray[Any],
     """
     if not is_array(array):
         raise UsageError(f"{name} is {typed(array)}", "pass an array, such as one of NumPy")
+    if np.ma.is_masked(array):
+        raise UsageError(f"{name} has masked elements, which a kernel would read", f"pass {name}.filled(0)")
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     dtype = ""
     try:
@@ -74,6 +76,7 @@ def on_host(name: str, array: Any, *, gaps: bool = False) -> tuple[NDArray[Any],
         raise UsageError(f"{name} cannot be read: {first_line(error)}", "pass an array of NumPy") from None
     if values.dtype.name in BITS:  # of ml_dtypes, as JAX has it
         dtype, values = values.dtype.name, values.astype(np.float32)
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)  # a kernel reads this machine's bytes
     if gaps:
         values = np.ascontiguousarray(values)
     if not values.flags.c_contiguous:

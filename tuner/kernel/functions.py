@@ -142,18 +142,23 @@ def _run_file(file: Path) -> ModuleType:
     return module
 
 
+_UNFINISHED = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+
+
 def arguments_for(
     function: Callable[..., Any], available: Mapping[str, Any], text: str
 ) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments of a function: those of the available values that its parameters name.
 
     Raises:
-        UsageError: it wants something else, too.
+        UsageError: it wants something else, too, or is async or a generator.
     """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         raise UsageError(f"{text} does not say what it takes", "wrap it in a Python function") from None
+    if any(kind(function) for kind in _UNFINISHED):
+        raise UsageError(f"{text} is async or a generator, which gives no values when called", "return them")
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for parameter in parameters:

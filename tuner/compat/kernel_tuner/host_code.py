@@ -74,7 +74,9 @@ class HostCode:
     def _keep(self, number: int, argument: Any) -> dict[str, Any]:
         """Keep an argument for the processes that call; return what they are told of it."""
         if isinstance(argument, np.ndarray):
-            np.save(self._folder / f"{number}.npy", argument)
+            np.save(
+                self._folder / f"{number}.npy", argument.astype(argument.dtype.newbyteorder("="), copy=False)
+            )
             return {"file": f"{number}.npy", "locked": self._cuda and isinstance(argument, PageLocked)}
         if isinstance(argument, np.number):
             return {"dtype": str(argument.dtype), "value": argument.item()}
