@@ -66,6 +66,8 @@ def guarded(n: int, B: int, T: int) -> int:
         lambda kind, B: {"row": 1, "column": 2}[kind] * B,
         lambda B: [8, 16, 32, 64, 128].index(B),
         lambda n, B, T: (n >> T) + (B << 1) - (1 << T),
+        lambda n, B, T: [*divmod(n, B), *divmod(7, T), B.bit_length()],
+        lambda kind, B: B if kind.startswith("r") else 1,
     ],
 )
 def test_expressions_have_the_values_of_the_function(function: Callable[..., Any]) -> None:

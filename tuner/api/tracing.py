@@ -158,6 +158,17 @@ class Symbol:
     def __rtruediv__(self, other: object) -> Symbol:
         return Symbol(f"({written(other)} / {self._text})", self._trace, (written(other), self._text))
 
+    def __divmod__(self, other: object) -> tuple[Any, Any]:
+        return operator.floordiv(self, other), operator.mod(self, other)
+
+    def __rdivmod__(self, other: object) -> tuple[Any, Any]:
+        return operator.floordiv(other, self), operator.mod(other, self)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what libraries ask objects for
+            raise AttributeError(name)
+        return getattr(self._trace.value(self._text), name)
+
 
 def _operator(sign: str, *, swapped: bool = False) -> Callable[[Symbol, object], Any]:
     def apply(one: Symbol, other: object) -> Any:
@@ -203,7 +214,7 @@ for _name, _function in _VALUES.items():
 
 def written(value: object) -> str:
     """Return a value as an expression has it."""
-    if hasattr(value, "item"):  # a number of NumPy
+    if not isinstance(value, Symbol) and hasattr(value, "item"):  # a number of NumPy
         value = value.item()
     return repr(value)
 
