@@ -185,6 +185,7 @@ def test_query_sql(path: Path) -> None:
     assert call(trials, "--sql", text).output.split() == ["status", "n", "hang", "2", "ok", "4"]
     assert json.loads(call(trials, "--sql", text, "--json").output)[1] == {"status": "ok", "n": 4}
     assert call(trials, "--sql", text, "--csv").output == "status,n\nhang,2\nok,4\n"
+    assert "--sql" in str(fails(trials, "SELECT count(*) FROM trials"))
     assert "can only read" in str(fails(trials, "--sql", "DELETE FROM trials"))
     for more in (["--kernel", "gemm"], ["--limit", "3"], ["--sort", "time"]):
         assert "exclude each other" in str(fails(trials, "--sql", text, *more))

@@ -123,6 +123,7 @@ def test_a_name_that_is_not_there_is_refused_before_a_device_says_anything(
         ("tpu", ("no device 'tpu'", "auto")),
         ("cuda:first", ("GPU",)),
         ("replay:missing", ("no recording 'missing'",)),
+        ("saxpy-H200", ("did you mean replay:saxpy-H200?",)),
         ("replay:/etc/passwd", ("/etc/passwd", "not a recording")),
         ("replay:/", ("no recording",)),
     ],

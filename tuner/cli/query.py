@@ -73,6 +73,8 @@ def query(asked: QueryArguments) -> None:
     filters = listing_filters(asked, statuses=(*asked.statuses, *failed), replayed=asked.replayed)
     if asked.columns and asked.as_json:
         raise UsageError("--columns chooses those of a table or of CSV", "leave it out: --json has all")
+    if asked.kernel.lower().startswith(("select ", "with ")):
+        raise UsageError("SQL is no kernel's name", f'write --sql "{asked.kernel}"')
     with Database.open(asked.db, write=False) as database:
         if asked.text is not None:
             if filters != Filters() or given_options("sort", "limit", "columns"):

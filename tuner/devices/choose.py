@@ -70,7 +70,8 @@ def open_device(
         return _local(rest, jobs, cache, say)
     if kind == "replay":
         return ReplayDevice(_recording(rest, kernel), say)
-    raise UsageError(f"no device {text!r}", "use auto, cuda, cuda:N, replay or replay:FILE")
+    meant = f"did you mean replay:{text}? " if any(map(Path.is_file, _places(text))) else ""
+    raise UsageError(f"no device {text!r}", f"{meant}use auto, cuda, cuda:N, replay or replay:FILE")
 
 
 def kernel_for(device: str, kernel: str) -> str:
@@ -117,11 +118,15 @@ def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str]
     return LocalDevice(number, jobs, cache, say=say, compiler=version, processes=begun(number, jobs, cache))
 
 
+def _places(name: str) -> tuple[Path, Path]:
+    """Return where a recording of a name may be: the file itself, or one of the project's."""
+    return Path(name), paths.recordings() / f"{name}.json.gz"
+
+
 def _recording(name: str, kernel: str) -> Path:
     if name:
-        for path in (Path(name), paths.recordings() / f"{name}.json.gz"):
-            if path.is_file():
-                return path
+        for path in filter(Path.is_file, _places(name)):
+            return path
         names = ", ".join(
             sorted(p.name.removesuffix(".json.gz") for p in paths.recordings().glob("*.json.gz"))
         )
