@@ -141,6 +141,12 @@ class Symbol:
     def __pos__(self) -> Symbol:
         return self
 
+    def __invert__(self) -> Symbol:
+        return self._of(f"-{self._text} - 1")
+
+    def __divmod__(self, other: object) -> tuple[Any, Any]:
+        return self // other, self % other  # type: ignore[operator]
+
     def __abs__(self) -> Symbol:
         return Symbol(f"abs({self._text})", self._trace)
 
@@ -195,10 +201,12 @@ def _valued(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _VALUES: dict[str, Callable[..., Any]] = {
     "hash": hash, "int": int, "index": operator.index, "float": float, "str": str, "round": round,
-    "trunc": math.trunc, "array": np.asarray,
+    "trunc": math.trunc, "array": np.asarray, "format": format,
 }  # fmt: skip
 for _name, _function in _VALUES.items():
     setattr(Symbol, f"__{_name}__", _valued(_function))
+for _name in ("bit_count", "bit_length", "is_integer"):
+    setattr(Symbol, _name, _valued(operator.methodcaller(_name)))
 
 
 def written(value: object) -> str:
