@@ -299,6 +299,9 @@ def values_of(name: str, given: Any) -> list[Value]:
     Raises:
         UsageError: there are none, they are of several types, or something else than numbers and text.
     """
+    given = (
+        given.tolist() if hasattr(given, "tolist") else given
+    )  # arrays of any library, also one without axes
     values = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
     if not values:
