@@ -13,6 +13,7 @@ import pytest
 import tuner
 from tests.api.conftest import KERNEL, STENCIL, X
 from tuner.api.arrays import on_host
+from tuner.api.call import values_of
 from tuner.core.errors import UsageError
 
 TURN = """
@@ -141,6 +142,14 @@ def test_whole_numbers_beside_fractions_are_fractions(tmp_path: Path) -> None:
     values = {**KERNEL["params"], "PART": [0.5, 1, 2]}
     tuner.Kernel(STENCIL.replace("0.5f", "PART"), **{**KERNEL, "params": values}).save(tmp_path / "k.toml")
     assert "PART = { values = [0.5, 1.0, 2.0]" in (tmp_path / "k.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "given", [np.array(2), np.int64(2), np.array([2]), (2 for _ in "a"), memoryview(b"\2")]
+)
+def test_values_may_be_of_any_collection(given: Any) -> None:
+    values = values_of("PART", given)
+    assert values == [2] and type(values[0]) is int
 
 
 def test_a_template_gets_the_parameters_of_its_names(tmp_path: Path) -> None:

@@ -118,7 +118,8 @@ def test_a_function_that_needs_nothing_is_written_into_a_file(tune: Tune, tmp_pa
 
     both = (lambda x: x), (lambda x: x + 1)
     others = (*both, lambda x: plain(x, 2), lambda x: [plain(y, 2) for y in x], lambda x: np.add(x, 1, out=x))
-    for function in (closure, helped, in_place, returning, np.add, *others):
+    method = type("Scale", (), {"by": lambda self, x: x})().by
+    for function in (closure, helped, in_place, returning, np.add, method, *others):
         assert portable(function) == ("", "")
     for text in ("def f(x):\n    return 2 * x\n", "f = lambda x: 2 * x\n"):
         (file := tmp_path / "edited.py").write_text(text)

@@ -57,6 +57,7 @@ def guarded(n: int, B: int, T: int) -> int:
         lambda B, T: 32 < B <= 128 or T == 2,
         lambda p: p["B"] * p["T"] <= 256 and p["kind"] != "row",
         branching,
+        lambda B, T: divmod(B, T)[1] + ~T + B.bit_length(),
         guarded,
         next_power,
         lambda B: {32: 7, 64: 8}.get(B, B**2),
@@ -82,6 +83,10 @@ def test_expressions_have_the_values_of_the_function(function: Callable[..., Any
             assert [parse(text).evaluate(names) for text in texts] == list(expected), texts
 
 
+def test_names_may_be_all_that_there_are() -> None:
+    assert traced("where", lambda B, **p: B * p["T"] <= 256, SIZES, PARAMETERS) == ["B * T <= 256"]
+
+
 def test_arithmetic_stays_readable() -> None:
     assert traced("grid", lambda n, B, T: math.ceil(n / (B * T)), SIZES, PARAMETERS, set()) == [
         "ceil_div(n, B * T)"
@@ -101,6 +106,7 @@ def test_a_size_whose_value_counts_is_named() -> None:
         (lambda p: p.C, ["no C", "p is a mapping of n, B, T, kind"]),
         (lambda B: [1] * B, ["more numbers at times"]),
         (lambda B: None + B, ["fails: TypeError"]),
+        (lambda B: None, ["returns nothing; return a number"]),
         (lambda B: print, ["returns <built-in"]),
     ],
 )

@@ -60,7 +60,14 @@ async def _coroutine(x: Any) -> Any:
 def test_a_kernel_by_name(tune: Tune) -> None:
     """Whose values may be given once."""
     block_sizes = (size for size in (128, 256))
-    result = tune("vector_add", sizes={"n": 4096}, params={"block_size": block_sizes}, trials=4)
+    result = tune(
+        "vector_add",
+        sizes={"n": 4096},
+        params={"block_size": block_sizes},
+        trials=np.int64(4),
+        seed=np.int64(2),
+        time_s=np.float32(60),
+    )
     assert {trial["block_size"] for trial in result.trials} == {128, 256}
     assert result._state.run.problem.sizes == {"n": 4096}
 

@@ -30,6 +30,37 @@ def test_values(text, expected):
         assert parse(f"({text}) == {expected!r}").holds_many(NAMES)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sum([a, b, 1]) == 11", True), ("prod((a, b))", 24), ("np.prod([a, b]) <= 23", False), ("sum([]) == 0", True),
+        ("any([a == 1, b == 4])", True), ("all(v > 4 for v in (a, b))", False), ("max([a, b]) - min((a, b, 3))", 3),
+        ("len([a, b])", 2), ("pow(a, 2)", 36), ("math.sqrt(b)", 2.0), ("np.log2(b)", 2.0), ("np.maximum(a, b)", 6),
+        ("int(a / b)", 1), ("int(-a / b)", -1), ("math.ceil(a / b)", 2), ("np.floor(-a / b)", -2), ("bool(a)", True),
+        ("~a", -7), ("(a, b) == (6, 4)", True), ("(a, b) != (6, 4)", False), ("(a, b) in [(1, 2), (6, 4)]", True),
+        ("(a, dtype) not in ((6, 'float16'),)", False), ("a in {6, 7}", True), ("a in range(7)", True),
+        ("a in range(0, 6, 2)", False), ("a not in range(1, 9, 2)", True), ("ratio in range(3)", False),
+    ],
+)  # fmt: skip
+def test_forms_of_python_are_written_out(text, expected):
+    test_values(text, expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sum(a for a in [a] if a)", "a in range(0, 9, -1)", "a in range(9, 1, b)", "sum(*a)", "sum([*a])", "os.log2(a)",
+        f"sum([{', '.join('a' * 65)}])", "max([])", "range(3)", "sum(a)", "int(a, b)", "a in range()", "math.pi",
+        "max([" + "sum([" * 9 + "a" + f"{', 1' * 50}])" * 9 + " for a in [1]])",
+        "sum(" * 4 + "x" + "".join(f" for {name} in [{', '.join('1' * 60)}])" for name in "abcd"),
+        "(" * 40 + "a" + " in range(9))" * 40, "sum([" * 12 + "a" + f"{', 1' * 50}])" * 12,
+    ],
+)  # fmt: skip
+def test_forms_that_are_not_written_out(text):
+    with pytest.raises(ExpressionError):
+        parse(text)
+
+
 def test_element_expressions_can_be_asked():
     names = {"op": "x + 0.5 * (20 - x)", "n": 7}
     expression = parse("uses(op, 'x') * n + 10 * uses(op, 'y') + 100 * operations(op)")

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from tests.faults.kernels import scale_kernel, write_synthetic_recording
-from tests.formats.foreign_files import cache, written
+from tests.formats.foreign_files import cache, t4, written
 from tuner.database import database as database_module
 from tuner.database.database import Database
 from tuner.database.records import Filters
@@ -109,6 +109,19 @@ def test_round_trip_of_theirs(tune: Tune, tmp_path: Path, kind: str) -> None:
     assert {**before.parameters} == {**after.parameters}
     foreign = read_foreign(tmp_path / "b.json.gz")
     assert dict(foreign.problem.sizes) == {"x": 512, "y": 256}
+
+
+@pytest.mark.parametrize("said", [None, ""])
+def test_without_a_word_a_result_is_valid(tmp_path: Path, said: str | None) -> None:
+    data = t4(cache())
+    valid = [row for row in data["results"] if row["invalidity"] == "correct"]
+    before = read_results(written(tmp_path / "a.json", data)).rows
+    for row in valid:
+        row["invalidity"] = said
+    after = read_results(written(tmp_path / "b.json", data)).rows
+    assert {key: row.time_ns for key, row in before.items()} == {
+        key: row.time_ns for key, row in after.items()
+    }
 
 
 @pytest.fixture

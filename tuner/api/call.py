@@ -299,6 +299,8 @@ def values_of(name: str, given: Any) -> list[Value]:
     Raises:
         UsageError: there are none, they are of several types, or something else than numbers and text.
     """
+    if hasattr(given, "tolist"):  # an array of any library, also one without axes
+        given = given.tolist()
     values = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     values = [value.item() if isinstance(value, np.generic) else value for value in values]
     if not values:

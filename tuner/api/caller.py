@@ -97,6 +97,8 @@ def portable(function: Callable[..., Any]) -> tuple[str, str]:
     It must return arrays by itself: what a caller's function may do besides, such as writing in place, only
     :class:`Answering` understands.
     """
+    if inspect.ismethod(function):  # needs its object
+        return "", ""
     try:
         code, names, takes = function.__code__, function.__globals__, inspect.getfullargspec(function)
         whole = parsed("".join(inspect.findsource(function)[0]))

@@ -11,7 +11,7 @@ import inspect
 import itertools
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
@@ -141,6 +141,9 @@ class Symbol:
     def __pos__(self) -> Symbol:
         return self
 
+    def __invert__(self) -> Symbol:
+        return self._of(f"-{self._text} - 1")
+
     def __abs__(self) -> Symbol:
         return Symbol(f"abs({self._text})", self._trace)
 
@@ -206,7 +209,7 @@ def _valued(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _VALUES: dict[str, Callable[..., Any]] = {
     "hash": hash, "int": int, "index": operator.index, "float": float, "str": str, "round": round,
-    "trunc": math.trunc, "array": np.asarray,
+    "trunc": math.trunc, "array": np.asarray, "format": format,
 }  # fmt: skip
 for _name, _function in _VALUES.items():
     setattr(Symbol, f"__{_name}__", _valued(_function))
@@ -253,8 +256,9 @@ def traced(
     Raises:
         UsageError: it wants another name, fails, or depends on too many values.
     """
-    wanted, settled = _wanted(what, function), set() if settled is None else settled
+    settled = set() if settled is None else settled
     choices = {**{name: [size] for name, size in sizes.items()}, **parameters}
+    wanted = _wanted(what, function, choices)
     calls = 0
 
     def way(taken: tuple[int, ...]) -> list[str]:
@@ -300,7 +304,7 @@ def _too_much(what: str) -> NoReturn:
     )
 
 
-def _wanted(what: str, function: Callable[..., Any]) -> list[str]:
+def _wanted(what: str, function: Callable[..., Any], choices: Iterable[str]) -> list[str]:
     """Return the names of what a function must be given."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -308,7 +312,10 @@ def _wanted(what: str, function: Callable[..., Any]) -> list[str]:
         raise UsageError(
             f"the function for {what} does not say what it takes", "wrap it in a Python function"
         ) from None
-    return [one.name for one in parameters if one.default is one.empty and one.kind in _GIVEN]
+    wanted = [one.name for one in parameters if one.default is one.empty and one.kind in _GIVEN]
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        wanted += [name for name in choices if name not in {one.name for one in parameters}]
+    return wanted
 
 
 def _called(what: str, function: Callable[..., Any], wanted: Sequence[str], names: Mapping[str, Any]) -> Any:
@@ -323,11 +330,14 @@ def _called(what: str, function: Callable[..., Any], wanted: Sequence[str], name
 
 
 def _expression(what: str, value: Any) -> str:
+    remedy = "return a number, or a tuple of up to three"
+    if value is None:
+        raise UsageError(f"the function for {what} returns nothing", remedy)
     try:
         text = written(value)
     except (TypeError, ValueError, RuntimeError):  # of NumPy and torch: an array of several
         problem = f"the function for {what} returns {typed(value)}"
-        raise UsageError(problem, "return a number, or a tuple of up to three") from None
+        raise UsageError(problem, remedy) from None
     if len(text) > MAX_LENGTH:
         _too_much(what)
     try:

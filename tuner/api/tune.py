@@ -234,6 +234,8 @@ class Kernel:
         Raises:
             UsageError: there is no such effort or mode.
         """
+        # Numbers of NumPy are as good.
+        how = {name: value.item() if hasattr(value, "item") else value for name, value in how.items()}
         for name, value in how.items():
             kind = type(example := LOOKS[name])
             least = 0 if name == "seed" else 1e-9

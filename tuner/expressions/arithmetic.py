@@ -21,6 +21,7 @@ from tuner.core.errors import DivisionByZeroError, ExpressionError, TunerError, 
 from tuner.expressions.columns import Columns
 from tuner.expressions.elementwise import parse_element
 from tuner.expressions.parsing import BINARY_SIGNS, COMPARE_SIGNS, parse_tree
+from tuner.expressions.python_forms import without_python_forms
 from tuner.runtime import expressions as trees
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.expressions import Arithmetic, NoValueError, Tree
@@ -230,7 +231,14 @@ def _checked(text: str) -> _Checked:
     syntax, reader = parse_tree(text, remedy=OPERATORS), _Reader(text)
     if "true" in text or "false" in text:
         syntax = _Truths().visit(syntax)
-    tree = reader.tree(syntax)
+    try:
+        tree = reader.tree(syntax)
+    except ExpressionError:
+        plain = without_python_forms(syntax)
+        if ast.unparse(plain) == ast.unparse(syntax):
+            raise
+        syntax, reader = plain, _Reader(text)
+        tree = reader.tree(syntax)
     return _Checked(syntax, tree, frozenset(reader.names), tuple(reader.queries))
 
 

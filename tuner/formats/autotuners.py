@@ -71,7 +71,7 @@ def read_t4(file: JsonResults) -> ForeignRecording:
         if "configuration" not in result and isinstance(result.get("parameters"), dict):
             raise other_tool(path, "CLTune")
         measured = {measure_of(one.get("name")): one for one in result.get("measurements") or ()}
-        word = result.get("invalidity", "correct")
+        word = result.get("invalidity") or "correct"
         if word == "correct" and result.get("correctness", 1) == 0:
             word = "correctness"
         if word == "correct":

@@ -7,7 +7,6 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from tuner.api.call import file_names
 from tuner.api.tracing import traced
 from tuner.core.errors import UsageError, suggestion, typed
 from tuner.core.model import Value
-from tuner.core.trees import parsed
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.functions import first_line
 from tuner.kernel.headers import with_own_headers
@@ -211,46 +209,10 @@ def text_of(what: str, value: Any, choices: Choices) -> str:
         raise UsageError(f"{what} is {given}", "give numbers, texts or functions of the parameters")
     if not isinstance(value, str):
         return str(value)
-    tree = parse(_without_python(value), what).syntax
+    tree = parse(value, what).syntax
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Div):
         tree = ast.BinOp(tree.left, ast.FloorDiv(), tree.right)
     return ast.unparse(tree)
-
-
-class _Plain(ast.NodeTransformer):
-    """Writes what Kernel Tuner's texts call of Python in the words of expressions; the rest stays."""
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        function, given = node.func, node.args
-        if isinstance(function, ast.Attribute) and ast.unparse(function.value) in ("math", "np", "numpy"):
-            node.func = function = ast.Name(function.attr)
-        name = function.id if isinstance(function, ast.Name) else ""
-        if len(given) != 1 or node.keywords:
-            return node
-        if name == "int" and isinstance(given[0], ast.BinOp) and isinstance(given[0].op, ast.Div):
-            return ast.BinOp(given[0].left, ast.FloorDiv(), given[0].right)  # as a size's text that divides
-        several = given[0].elts if isinstance(given[0], ast.List | ast.Tuple) else []
-        if not several or any(isinstance(one, ast.Starred) for one in several):
-            return node
-        if name in ("any", "all"):
-            both = ast.BoolOp(ast.Or() if name == "any" else ast.And(), several)
-            return ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), both))
-        if name in ("sum", "prod"):
-            sign: ast.operator = ast.Add() if name == "sum" else ast.Mult()
-            return reduce(lambda left, right: ast.BinOp(left, sign, right), several)
-        if name in ("min", "max") and len(several) > 1:
-            node.args = several
-        return ast.Constant(len(several)) if name == "len" else node
-
-
-def _without_python(text: str) -> str:
-    if "(" not in text:
-        return text
-    try:
-        return ast.unparse(_Plain().visit(parsed(text, "eval")))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return text  # refused where it is read
 
 
 def _named(what: str, options: Mapping[str, Any], *known: str) -> Mapping[str, Any]:
