@@ -47,6 +47,7 @@ def test_a_closure_answers_another_process(tmp_path: Path) -> None:
         answer(tmp_path, lambda x, n: (x, -x), ["y", "z"])
         == "{'y': [0.0, 1.0, 2.0], 'z': [-0.0, -1.0, -2.0]}"
     )
+    assert answer(tmp_path, lambda x, n: (x.sum(), 2**60), ["y", "z"]) == f"{{'y': 3.0, 'z': {2**60}}}"
 
 
 def test_results_may_be_written_in_place(tmp_path: Path) -> None:

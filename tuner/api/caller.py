@@ -170,7 +170,9 @@ def _packed(values: Mapping[str, Sequence[Any]], failed: str | None = None) -> b
 
 
 def _part(value: Any) -> Any:
-    if isinstance(value, int | float):
+    if type(value) is float or (
+        type(value) in (bool, int) and abs(value) < 1 << 63
+    ):  # np.float64 is a float, too
         return value
     array = np.asarray(value)
     if array.dtype.kind not in "biufc":
