@@ -311,9 +311,8 @@ def values_of(name: str, given: Any) -> list[Value]:
     }
     if len(kinds) > 1 or not kinds <= {bool, float, str}:
         shown = ", ".join(map(repr, itertools.islice(values, 4)))
-        raise UsageError(
-            f"params has {name} = [{shown}]", "give values of one type: numbers, text, or True and False"
-        )
+        remedy = "give values of one type: numbers, text, or True and False"
+        raise UsageError(f"params has {name} = [{shown}]", remedy)
     if any(isinstance(value, float) for value in values):  # beside whole ones, as in [0.5, 1, 2]
         values = [float(value) for value in values]
     return list(dict.fromkeys(values))
