@@ -170,9 +170,8 @@ def _packed(values: Mapping[str, Sequence[Any]], failed: str | None = None) -> b
 
 
 def _part(value: Any) -> Any:
-    if type(value) is float or (
-        type(value) in (bool, int) and abs(value) < 1 << 63
-    ):  # np.float64 is a float, too
+    whole = type(value) in (bool, int) and abs(value) < 1 << 63
+    if whole or type(value) is float:  # np.float64 is a float, too
         return value
     array = np.asarray(value)
     if array.dtype.kind not in "biufc":
