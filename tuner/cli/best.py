@@ -76,8 +76,8 @@ def _agreed_row(row: AgreedWinner, texts: StoredTexts) -> dict[str, object]:
         "runs": runs,
         "GPUs": cards,
         "seeds": seeds,
-        "spread": _share(chosen.spread),
-        "behind others": _share(None if chosen.raced_behind is None else chosen.raced_behind - 1),
+        "spread": tables.percent(chosen.spread, 2),
+        "behind others": tables.percent(None if chosen.raced_behind is None else chosen.raced_behind - 1, 2),
         "source": origin(run),
     }
 
@@ -90,10 +90,6 @@ def _counts(row: AgreedWinner) -> tuple[tuple[int, int], ...]:
 
 def _numbers(winners: Sequence[StoredWinner]) -> tuple[int, int, int]:
     return len(winners), len(cards_of(winners)), len({stored.run.options.seed for stored in winners})
-
-
-def _share(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.2f} %"
 
 
 def _record(row: AgreedWinner) -> dict[str, Any]:

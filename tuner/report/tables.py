@@ -100,9 +100,9 @@ def throughput(metrics: Metrics) -> str:
     return f"{bandwidth:.4g} GB/s" if bandwidth else ""
 
 
-def percent(fraction: float | None) -> str:
+def percent(fraction: float | None, digits: int = 1) -> str:
     """Return a fraction as a percentage."""
-    return "" if fraction is None else f"{100 * fraction:.1f} %"
+    return "" if fraction is None else f"{100 * fraction:.{digits}f} %"
 
 
 def si(value: float, unit: str) -> str:
