@@ -115,17 +115,13 @@ class Study(harness.Study):
         self.keep(size={"winners": winners, "bytes": folder_bytes(bundle), "cubin_bytes": cubins})
 
     def _imports(self) -> None:
-        self._once("imports", lambda: import_ms(self._ten(), TIMES))
+        self.once("imports", lambda: import_ms(self._ten(), TIMES))
 
     def _cold(self) -> None:
-        self._once("cold", lambda: cold_ms(self._ten(), self._short(), self._program(), TIMES))
+        self.once("cold", lambda: cold_ms(self._ten(), self._short(), self._program(), TIMES))
 
     def _host(self) -> None:
-        self._once("host", lambda: host_us(self._ten(), self._short(), self._program(), 5))
-
-    def _once(self, name: str, measured: Callable[[], object]) -> None:
-        if name not in self.data:
-            self.keep(**{name: measured()})
+        self.once("host", lambda: host_us(self._ten(), self._short(), self._program(), 5))
 
     def _races(self) -> None:
         bundles, libraries = self._bundles(), self._libraries()

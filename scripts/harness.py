@@ -46,10 +46,11 @@ def parser(text: str | None) -> argparse.ArgumentParser:
 def study_parser(
     text: str | None, steps: Sequence[str], work: str, given: str = ""
 ) -> argparse.ArgumentParser:
-    """Return a parser of what all studies know: steps (by default all, or those given), time, and folders."""
+    """Return a parser of what all studies know: steps if any (by default all, or those given), time, and folders."""
     options = parser(text)
     add = options.add_argument
-    add("--steps", type=listed(steps), default=given or ",".join(steps), help=f"Of {', '.join(steps)}.")
+    if steps:
+        add("--steps", type=listed(steps), default=given or ",".join(steps), help=f"Of {', '.join(steps)}.")
     add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
     add("--work", type=Path, default=Path(work), help="Folder for everything that is known so far.")
     add("--out", type=Path, help="Folder for the evidence.")
@@ -147,6 +148,12 @@ class Kept:
         self.data |= values
         if self.file:
             write_json(self.file, self.data)
+
+    def once(self, name: str, measured: Callable[..., object], *arguments: Any) -> Any:
+        """Return a result, measured by a call and kept unless it is known."""
+        if name not in self.data:
+            self.keep(**{name: measured(*arguments)})
+        return self.data[name]
 
 
 class Study(Kept):

@@ -244,16 +244,8 @@ class Teaching(harness.Study):
 
 def main() -> int:
     """Measure what is left; return 1 if something still is."""
-    options = harness.parser(__doc__)
+    options = harness.study_parser(__doc__, (), "teaching")
     add = options.add_argument
-    add("--out", type=Path, help="Folder for the evidence, such as teaching.txt and .json.")
-    add(
-        "--work",
-        type=Path,
-        default=Path("teaching"),
-        help="Folder of what is known: it is not measured again.",
-    )
-    add("--seconds", type=float, default=0.0, help="Begin nothing new after so many; 0 for no limit.")
     which = options.add_mutually_exclusive_group()
     which.add_argument("--drawn", type=int, metavar="SEED", help="Kernels of models, at shapes drawn by it.")
     which.add_argument("--products", action="store_true", help="Matrix products beside torch's.")

@@ -37,8 +37,7 @@ def main() -> None:
     arguments = parser(__doc__).parse_args()
     with Lab() as lab, unfinished(arguments.out, lab.gpu.name) as rows:
         for exponent in EXPONENTS:
-            if str(exponent) not in rows.data:
-                rows.keep(**{str(exponent): _row(lab, exponent)})
+            rows.once(str(exponent), _row, lab, exponent)
         empty = _empty(lab)
         print(
             f"an empty kernel: {empty['between two events']:.3f} us between two events, {empty['in a batch']:.3f} in "

@@ -31,10 +31,8 @@ def main() -> None:
     arguments.add_argument("--trials", type=int, default=100)
     given = arguments.parse_args()
     with unfinished(given.out, machine()["gpu"]) as runs:
-        for seed in map(str, range(given.runs)):
-            if seed not in runs.data:
-                runs.keep(**{seed: _run(seed, given.trials)})
-        _compare([runs.data[str(seed)] for seed in range(given.runs)], given.out)
+        seeds = map(str, range(given.runs))
+        _compare([runs.once(seed, _run, seed, given.trials) for seed in seeds], given.out)
 
 
 def _run(seed: str, trials: int) -> dict[str, Any]:

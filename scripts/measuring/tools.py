@@ -44,9 +44,8 @@ def main() -> None:
         return
     with Lab() as lab, unfinished(given.out, lab.gpu.name) as rows:
         for name, kernel, problem in _problems():
-            if name not in rows.data:
-                rows.keep(**{name: _timed(lab, kernel, problem)})
-                say(name)
+            rows.once(name, _timed, lab, kernel, problem)
+            say(name)
         for column, caches in (("ncu cold", "all"), ("ncu warm", "none")):
             for name, time_us in _ncu(caches).items():
                 rows.data[name][column] = time_us

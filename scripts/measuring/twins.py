@@ -115,10 +115,8 @@ def main() -> None:
 def judged(device: Device, times: int, out: Path | None) -> int:
     """Judge an addition beside itself; return how many judgements, drawn ones included, have a winner."""
     with closing(device), unfinished(out, device.gpu.name) as rows:
-        for number in range(times):
-            if str(number) not in rows.data:
-                rows.keep(**{str(number): _judgement(device, number, -(-DRAWN // times))})
-        found = [rows.data[str(number)] for number in range(times)]
+        drawn = -(-DRAWN // times)
+        found = [rows.once(str(number), _judgement, device, number, drawn) for number in range(times)]
         counts = {kind: dict(sum((Counter(row[kind]) for row in found), Counter())) for kind in KINDS}
         data = {**counts, "seconds": statistics.median(row["seconds"] for row in found)}
         print(data)

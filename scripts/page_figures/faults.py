@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections import Counter
@@ -111,7 +110,7 @@ def _reasons(asked: list[dict[str, Any]]) -> str:
 
 def simulated(section: str) -> str:
     """Return what a section of ``scripts/fleet_simulation.py`` counted."""
-    found: dict[str, Any] = json.loads(text("fleet-simulation.json"))
+    found: dict[str, Any] = load("fleet-simulation")
     if section == "table":
         table = found["table"]
         return f"{table['the_same_winner']} of {table['problems']} winners are those of one device"

@@ -42,6 +42,7 @@ def test_rows_are_kept_until_all_are_there(tmp_path: Path) -> None:
         assert not rows.data  # of another card
     with lab.unfinished(out, "NVIDIA H200") as rows:
         assert rows.data == {"first": 1}
+        assert [rows.once(name, lambda: 2) for name in ("first", "second")] == [1, 2]
     assert not [*out.parent.iterdir()]
     with lab.unfinished(None, "NVIDIA H200") as rows:
         rows.keep(first=1)
