@@ -320,4 +320,8 @@ def test_a_key_that_others_can_read_and_a_damaged_one_are_refused(host: Host, tm
     (folder / "cluster-key.pem").write_text("damaged")
     said = call("start", "--folder", str(folder), "--port", str(free_port()), code=2)
     assert "its key do not match" in said
+    (folder / "cluster-key.pem").write_text("-----BEGIN ENCRYPTED PRIVATE KEY-----")
+    assert "has a pass phrase" in call(*asked, code=2)
+    (folder / "cluster.pem").write_text("-----BEGIN TRUSTED CERTIFICATE-----")
+    assert "is no certificate" in call(*asked, code=2)
     assert read_settings(folder) is None

@@ -157,6 +157,7 @@ def test_template_sees_element_expressions(tmp_path: Path) -> None:
         ("\n{% if %}", ("k.cu.j2:2: ", "Expected an expression")),
         ('{% include "nowhere.cuh.j2" %}', ("k.cu.j2:1: ", "nowhere.cuh.j2")),
         ('{% include "../../../etc/passwd" %}', ("k.cu.j2:1: ", "to include")),
+        ("{{ [1, 2] | random }}", ("random",)),
         (FOR * 30 + "{% endfor %}" * 30, ("k.cu.j2: blocks are nested too deeply",)),
         ("{{ cc" + " + cc" * 300 + " }}", ("k.cu.j2: expressions are nested too deeply",)),
         ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", ("k.cu.j2:1: ", "nested too deeply")),

@@ -110,10 +110,21 @@ def at_limits() -> Iterator[bytes]:
             within[key] = number
 
 
+def deep_and_long() -> Iterator[bytes]:
+    """Yield manifests with structs in structs, the most and one more and many more, and with many sizes."""
+    for depth in (16, 17, 80, 300):
+        data, inner = copy.deepcopy(WHOLE), {"tensor": "a"}
+        for _ in range(depth):
+            inner = {"fields": [inner]}
+        data["configurations"][1]["launches"][-1]["arguments"] = [inner, inner]
+        yield json.dumps(data).encode()
+    yield json.dumps({**WHOLE, "sizes": [f"s{number}" for number in range(100_000)]}).encode()
+
+
 def test_what_is_damaged_is_refused_alike() -> None:
     draw = random.Random(11)
     manifests = [json.dumps(WHOLE).encode(), *(damaged(draw) for _ in range(250))]
-    manifests += at_limits()
+    manifests += [*at_limits(), *deep_and_long()]
     given = b"".join(b"%d\n%s" % (len(data), data) for data in manifests)
     done = subprocess.run(sanitized("manifests"), input=given, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -125,12 +125,17 @@ def security_of(folder: Path, address: str) -> Security | None:
             f"other users can read {key}", f"chmod 600 {key}, and delete it if one may have done so"
         )
     try:
+        read = x509.load_pem_x509_certificate(read_at_most(certificate, MOST_BYTES))
+    except ValueError:
+        raise UsageError(f"{certificate} is no certificate", "copy it from the cluster's folder") from None
+    if b"ENCRYPTED" in read_at_most(key, MOST_BYTES):
+        raise UsageError(f"{key} has a pass phrase", "copy it from the cluster's folder: there it has none")
+    try:
         ssl.create_default_context(cafile=str(certificate)).load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
         raise UsageError(
             f"{certificate} and its key do not match: {error}", "copy both files of the cluster's folder"
         ) from None
-    read = x509.load_pem_x509_certificate(read_at_most(certificate, MOST_BYTES))
     begins, ends, now = read.not_valid_before_utc, read.not_valid_after_utc, datetime.now(UTC)
     if not begins <= now <= ends:
         raise UsageError(

@@ -161,6 +161,7 @@ def environment_of(folder: Path, marked: bool = False) -> jinja2.Environment:
     environment.filters["itemsize"] = _lookup(ITEMSIZE, "itemsize")
     for function in (cuda, cuda_double, cuda_magnitude, uses, operations):
         environment.filters[function.__name__] = _of_element(function, function.__name__)
+    del environment.filters["random"], environment.globals["lipsum"]  # a configuration has one source
     environment.globals.update(ceil_div=ceil_div, round_up=round_up)
     return environment
 

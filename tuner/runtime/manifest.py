@@ -15,6 +15,7 @@ from .launch_limits import DEVICE_LIMITS, MAX_SIZE
 from .repeats import MAX_LOOPS
 from .strict_json import (
     FILE,
+    MAX_KEYS,
     JsonObject,
     Read,
     check_different,
@@ -38,6 +39,8 @@ VERSION = 2
 MAX_DIMENSIONS = 32
 MAX_MEMBERS, MAX_POINTS = 64, 4096
 """Of a portfolio."""
+MAX_STRUCTS = 16
+"""One in another."""
 ROLES = ("input", "output", "inout")
 
 _name = matching(r"[A-Za-z_][A-Za-z0-9_]{0,199}", "a name of letters, digits and _")
@@ -96,7 +99,7 @@ def read_manifest(data: bytes) -> entries.Manifest:
             f"{FILE} has version {version} of the format, and this kernel-tune reads up to {VERSION}",
             "update kernel-tune, or write the bundle with an older one",
         )
-    sizes = top.take("sizes", list_of(_name))
+    sizes = top.take("sizes", list_of(_name, 0, MAX_KEYS))  # each is a key of every winner's
     check_different(sizes, "sizes")
     for name in set(sizes) & set(DEVICE_LIMITS):
         refuse("sizes", f"{name} is a limit of the GPU")
@@ -240,6 +243,8 @@ class _Reader:
         return argument
 
     def _field(self, value: Any, where: str) -> entries.ArgumentEntry:
+        if where.count("fields[") > MAX_STRUCTS:
+            refuse(where, "structs are nested too deeply")
         field = self._argument(value, where)
         if field.map or field.cluster_order or field.one_of:
             refuse(where, "a field is a number, an address or a struct")

@@ -38,6 +38,7 @@ from tuner.kernel.variant_spec import (
 )
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ArgumentEntry, MapEntry, RepeatEntry, ScratchEntry
+from tuner.runtime.manifest import MAX_STRUCTS
 from tuner.runtime.repeats import MAX_LOOPS
 
 MAX_PARAMETERS = 64
@@ -304,6 +305,8 @@ def _argument(table: Table, item: Any, names: Names, arguments: frozenset[str]) 
 
 
 def _struct(table: Table, names: Names, arguments: frozenset[str]) -> ArgumentEntry:
+    if table.where.count(": arguments") > MAX_STRUCTS:
+        table.fail("structs are nested too deeply", f"{MAX_STRUCTS} in one another are the most")
     fields = tuple(_argument(table, item, names, arguments) for item in table.get("fields", list))
     if not fields:
         table.fail("fields is empty", 'pass a struct without members as { value = "0", dtype = "uint8" }')

@@ -159,7 +159,7 @@ struct Portfolio {
     std::vector<PortfolioPoint> points;
 };
 constexpr std::int64_t kMaxResidual = 1 << 20;
-constexpr std::size_t kMaxMembers = 64, kMaxPoints = 4096, kMaxLoops = 8;
+constexpr std::size_t kMaxMembers = 64, kMaxPoints = 4096, kMaxLoops = 8, kMaxStructs = 16, kMaxSizes = 1000;
 struct Probe {
     std::string cubin, entry;
 };
@@ -347,6 +347,7 @@ private:
             !list(json, "sizes", manifest_.sizes,
                   [](ManifestReader* reader, const Json& item, std::string& one) { return reader->name(item, "a size", one); }))
             return false;
+        if (manifest_.sizes.size() > kMaxSizes) return wrong("there are too many sizes");
         for (const std::string& size : manifest_.sizes) {
             if (std::find(names_.begin(), names_.end(), size) != names_.end()) return wrong("a size is there twice");
             names_.push_back(size);
@@ -547,6 +548,7 @@ private:
         }
         if (const Json* fields = json.find("fields")) {
             out.kind = ArgumentSpec::Kind::fields;
+            if (structs_ == kMaxStructs) return wrong("structs are nested too deeply");
             const auto field = [&configuration](ManifestReader* reader, const Json& item, ArgumentSpec& one) {
                 return reader->argument(item, configuration, one) &&
                        ((one.kind != ArgumentSpec::Kind::map && one.kind != ArgumentSpec::Kind::cluster_order &&
@@ -554,7 +556,9 @@ private:
                         reader->wrong("a field is no number, address or struct"));
             };
             const Json* alignment = json.find("alignment");
+            ++structs_;
             if (!object(json, "an argument", {"fields"}, {"alignment"}) || !items(*fields, "fields", out.fields, field)) return false;
+            --structs_;
             if (alignment && !whole(*alignment, "an alignment", 1, 256, out.alignment)) return false;
             return (!out.fields.empty() && !(out.alignment & (out.alignment - 1))) || wrong("a struct has no fields, or a wrong alignment");
         }
@@ -635,6 +639,7 @@ private:
 
     Manifest& manifest_;
     std::vector<std::string> names_;
+    std::size_t structs_ = 0;  // around the argument that is read
     std::string problem_;
 };
 
