@@ -116,7 +116,7 @@ class Fleet:
         self.head = Head(database, self.jobs, [card(number) for number in range(devices)], self.seen)
 
     def run(self, tick: Callable[[Head], None]) -> None:
-        """Give out all problems, and call a function in each round of the head's loop."""
+        """Run the head until all problems are tuned, and call a function in each round of its loop."""
         self.seen.on_tick = tick
         self.head.run()
 

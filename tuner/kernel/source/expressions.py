@@ -109,11 +109,9 @@ def _tree(node: Node | None) -> ast.expr:
                 return ast.Compare(left, [operator], [right])
             if isinstance(operator, ast.boolop):
                 return ast.BoolOp(operator, [left, right])
-            match left:
-                case ast.BinOp(left=above, op=ast.FloorDiv(), right=below) if (
-                    mark == "/"
-                ):  # i / width / height
-                    left, right = above, ast.BinOp(below, ast.Mult(), right)
+            if mark == "/" and isinstance(left, ast.BinOp) and isinstance(left.op, ast.FloorDiv):
+                right = ast.BinOp(left.right, ast.Mult(), right)  # i / width / height
+                left = left.left
             upper = _rounded_up(left, right) if mark == "/" else None
             return _ceil_div(upper, right) if upper is not None else ast.BinOp(left, operator, right)
         case "unary_expression":
