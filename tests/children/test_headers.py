@@ -1,11 +1,12 @@
 """What sources have of the host's library, which NVRTC lacks, and where CUDA's headers are found."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from tuner.children import headers
-from tuner.children.headers import header_folders, headers_of, missing
+from tuner.children.headers import cuda_version, header_folders, headers_of, missing
 from tuner.children.nvrtc import SourceRejected, compile_options, compile_source
 
 KERNEL = 'extern "C" __global__ void k(float* x, int n) {\n%s\n}\n'
@@ -159,6 +160,9 @@ def test_a_complete_toolkit_of_the_compiler_s_version_is_used(
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "old"))
     source = "#include <curand_kernel.h>\n" + KERNEL % "x[0] = drawn();"
     assert compile_source(source, "k", "sm_90").cubin
+    (pipe := tmp_path / "old" / "include" / "cuda.h").unlink()
+    os.mkfifo(pipe)
+    assert cuda_version(pipe.parent) == "" and header_folders.__wrapped__() == packages
     monkeypatch.setattr(headers.sysconfig, "get_paths", lambda: {"purelib": str(tmp_path)})
     monkeypatch.setattr(headers.importlib.util, "find_spec", lambda _: None)
     found = header_folders.__wrapped__()

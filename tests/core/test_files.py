@@ -16,7 +16,7 @@ from tuner.cli.jobs import TuningJob, shard_of
 from tuner.cli.options import ProblemTexts
 from tuner.cli.problems import make_problems
 from tuner.core.errors import TunerError, UsageError
-from tuner.core.files import temporary_folder, whole_file
+from tuner.core.files import temporary_folder, whole_file, whole_folder
 from tuner.kernel.load import load_kernel
 from tuner.report.plots import sheet
 
@@ -39,6 +39,19 @@ def test_neither_a_database_nor_a_device_is_replaced(tmp_path: Path) -> None:
             new.write_text("a page")
     assert database.read_bytes() == was
     assert pipe.is_fifo() and sorted(tmp_path.iterdir()) == [database, folder, pipe]
+
+
+@pytest.mark.parametrize("name", ["a" * 255, "\u00fc" * 127])
+def test_a_name_as_long_as_file_systems_take_is_written(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for text in ("first", "second"):
+        with whole_file(path, replace=True) as new:
+            new.write_text(text)
+    assert path.read_text() == "second" and list(tmp_path.iterdir()) == [path]
+    path.unlink()
+    with whole_folder(path) as folder:
+        (folder / "a").touch()
+    assert list(tmp_path.rglob("*")) == [path, path / "a"]
 
 
 def test_a_figure_that_cannot_be_finished_leaves_the_old_one(tmp_path: Path) -> None:

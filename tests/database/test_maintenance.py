@@ -105,7 +105,7 @@ def test_merge_takes_how_a_run_has_ended_and_no_damaged_winner(path: Path, tmp_p
 @pytest.mark.parametrize("write", [True, False])
 def test_backup_is_a_whole_database(path: Path, tmp_path: Path, write: bool) -> None:
     trials = filled(path)
-    target = tmp_path / "backups" / "copy.db"
+    target = tmp_path / "backups" / f"{'copy' * 60}.db"
     with Database.open(path, write=write) as database:
         database.backup(target)
         with pytest.raises(DatabaseError, match="exists already"):

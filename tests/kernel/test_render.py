@@ -159,6 +159,7 @@ def test_template_sees_element_expressions(tmp_path: Path) -> None:
         ('{% include "../../../etc/passwd" %}', ("k.cu.j2:1: ", "to include")),
         ("{{ [1, 2] | random }}", ("random",)),
         (FOR * 30 + "{% endfor %}" * 30, ("k.cu.j2: blocks are nested too deeply",)),
+        ("{{ 1" + "0" * 5000 + " }}", ("k.cu.j2: Exceeds the limit", "value has 5001 digits; correct")),
         ("{{ cc" + " + cc" * 300 + " }}", ("k.cu.j2: expressions are nested too deeply",)),
         ("{% macro m() %}{{ m() }}{% endmacro %}\n{{ m() }}", ("k.cu.j2:1: ", "nested too deeply")),
         ("{{ range(a=1, a=2) }}", ("k.cu.j2: keyword argument repeated",)),

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.core.errors import KernelError
 from tuner.core.model import digest
 from tuner.kernel.headers import included_names, own_headers, read_source
 from tuner.kernel.source.preprocessor import preprocessed
@@ -176,8 +177,8 @@ def missing(folders: tuple[Path, ...]) -> list[str]:
 def cuda_version(folder: Path) -> str:
     """Return the version of CUDA's headers in a folder, such as ``13.0``; empty where there are none."""
     try:
-        match = re.search(r"define CUDA_VERSION (\d+)", (folder / "cuda.h").read_text(errors="replace"))
-    except OSError:
+        match = re.search(r"define CUDA_VERSION (\d+)", read_source(folder / "cuda.h"))
+    except (OSError, KernelError):
         return ""
     return f"{int(match[1]) // 1000}.{int(match[1]) % 1000 // 10}" if match else ""
 

@@ -27,6 +27,8 @@ TEMPORARY = "kernel-tune-of-"
 FLOCK = "hhqqi4x"
 """``struct flock``: type, whence, start, length, process."""
 _DATABASE = b"SQLite format 3\0"
+_LONGEST = 255 - len("..12345678.partial-journal")
+"""Bytes of a name that stand in that of what is being written: file systems take 255."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
@@ -44,9 +46,9 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     refuse_to_replace(path)
-    for left in path.parent.glob(_partial(glob.escape(path.name), "[0-9a-f]" * 8)):
+    for left in path.parent.glob(f"{glob.escape(_beginning(path))}{'[0-9a-f]' * 8}.partial"):
         remove_unlocked(left)
-    partial = path.with_name(_partial(path.name, secrets.token_hex(4)))
+    partial = path.with_name(f"{_beginning(path)}{secrets.token_hex(4)}.partial")
     locked = -1
     try:  # also if Ctrl-C comes when the file has just been made
         locked = open_locked(partial)
@@ -67,9 +69,9 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
             os.close(locked)
 
 
-def _partial(name: str, number: str) -> str:
-    """Return the name of what is being written, which a user gives to no file."""
-    return f".{name}.{number}.partial"
+def _beginning(path: Path) -> str:
+    """Return how the name of what is being written begins, which a user gives to no file."""
+    return f".{os.fsdecode(os.fsencode(path.name)[:_LONGEST])}."
 
 
 def refuse_missing_parent(path: Path | None) -> None:
@@ -171,9 +173,9 @@ def whole_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written.
     """
-    for left in path.parent.glob(_partial(glob.escape(path.name), "[0-9a-f]" * 8)):
+    for left in path.parent.glob(f"{glob.escape(_beginning(path))}{'[0-9a-f]' * 8}.partial"):
         remove_unlocked(left)
-    partial = path.with_name(_partial(path.name, secrets.token_hex(4)))
+    partial = path.with_name(f"{_beginning(path)}{secrets.token_hex(4)}.partial")
     partial.mkdir()
     locked = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -62,7 +62,7 @@ class Maintenance(DatabaseFile):
         if to.exists() or to.is_symlink():
             raise DatabaseError(f"{to} exists already", "name a new file for the backup")
         with opening.explained(to, self.connection, of=self.path), whole_file(to) as partial:
-            for journal in to.parent.glob(f".{glob.escape(to.name)}.*.partial-journal"):
+            for journal in to.parent.glob(f"{glob.escape(partial.name.rsplit('.', 2)[0])}.*.partial-journal"):
                 if not journal.with_name(
                     journal.name.removesuffix("-journal")
                 ).exists():  # removed by whole_file

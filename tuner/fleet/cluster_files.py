@@ -125,10 +125,13 @@ def security_of(folder: Path, address: str) -> Security | None:
             f"other users can read {key}", f"chmod 600 {key}, and delete it if one may have done so"
         )
     try:
-        read = x509.load_pem_x509_certificate(read_at_most(certificate, MOST_BYTES))
-    except ValueError:
-        raise UsageError(f"{certificate} is no certificate", "copy it from the cluster's folder") from None
-    if b"ENCRYPTED" in read_at_most(key, MOST_BYTES):
+        text, secret = (read_at_most(file, MOST_BYTES) for file in (certificate, key))
+        read = x509.load_pem_x509_certificate(text)
+    except (OSError, ValueError):
+        raise UsageError(
+            f"{certificate} is no certificate, or its key none", "copy them from the cluster's folder"
+        ) from None
+    if b"ENCRYPTED" in secret:
         raise UsageError(f"{key} has a pass phrase", "copy it from the cluster's folder: there it has none")
     try:
         ssl.create_default_context(cafile=str(certificate)).load_cert_chain(certificate, key)

@@ -375,4 +375,5 @@ def said_of(error: BaseException) -> str:
         return error.strerror or str(error)
     if isinstance(error, KeyError):
         return f"there is no {error}"
-    return str(error.message if isinstance(error, jinja2.TemplateError) else error)
+    said = str(error.message if isinstance(error, jinja2.TemplateError) else error)
+    return said.partition("; use sys.")[0]  # which a template has not

@@ -21,6 +21,7 @@ from tuner.core.errors import BundleError
 from tuner.core.files import refuse_missing_parent, whole_folder
 from tuner.core.model import canonical_json
 from tuner.core.reading import read_at_most
+from tuner.runtime.bundle import MAX_CUBIN_BYTES
 from tuner.runtime.manifest import FORMAT
 from tuner.runtime.strict_json import MAX_BYTES, require_within_limits
 
@@ -205,7 +206,8 @@ def _not_written(folder: Path) -> Iterator[Path]:
 
 def _has(path: Path, digest: str) -> bool:
     """Return whether a path is of a plain file with a digest, of which some characters are known."""
-    if not digest or not stat.S_ISREG(path.lstat().st_mode):
+    status = path.lstat()
+    if not digest or not stat.S_ISREG(status.st_mode) or status.st_size > MAX_CUBIN_BYTES:
         return False
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest().startswith(digest)

@@ -207,13 +207,19 @@ def test_what_is_slower_in_another_mode_is_not_better(
     assert json.loads((folder / "best.json").read_text())["candidate"]["name"] == "a.cu"
 
 
-@pytest.mark.parametrize("name", ["best.json"])
+@pytest.mark.parametrize("own", ["", "[]", '{"mine": 1}', "[" * 90_000])
 def test_a_folder_where_rounds_write_is_named_at_once(
-    judge: Judge, tmp_path: Path, folder: Path, name: str
+    judge: Judge, tmp_path: Path, folder: Path, own: str
 ) -> None:
-    (folder / name).mkdir()
+    """What is there may be the user's own: only a verdict is removed."""
+    best = folder / "best.json"
+    if own:
+        best.write_text(own)
+    else:
+        best.mkdir()
     file = task(tmp_path / "task")
-    assert_refused(judge(file, "--rounds", folder, "--deadline", "1h"), 2, name, "move it away")
+    assert_refused(judge(file, "--rounds", folder, "--deadline", "1h"), 2, "best.json", "move it away")
+    assert best.read_text() == own if own else best.is_dir()
 
 
 def test_the_best_is_told_where_it_cannot_be_written(

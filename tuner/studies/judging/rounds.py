@@ -21,10 +21,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
+import msgspec
 from msgspec import structs
 
 from tuner.core.errors import Interrupted, KernelError, TunerError, UsageError
 from tuner.core.files import whole_file
+from tuner.core.reading import read_at_most
 from tuner.devices.isolated import expect_isolated
 from tuner.kernel.candidates import SUFFIXES, candidate_kernel
 from tuner.kernel.spec import KernelSpec
@@ -97,7 +99,9 @@ class Rounds:
     def _make_room(self) -> None:
         """Remove the best of earlier rounds, and see that verdicts and copies can be written."""
         try:
-            (self.folder / BEST).unlink(missing_ok=True)
+            if (best := self.folder / BEST).is_file() and not _is_verdict(best):
+                raise FileExistsError(errno.EEXIST, "it is no verdict", str(best))
+            best.unlink(missing_ok=True)
             os.close(self._open_log())
             (self.folder / COPIES).mkdir(exist_ok=True)
             os.close(os.open(self.folder / COPIES, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))
@@ -247,6 +251,15 @@ class Rounds:
     def _say(self, text: str) -> None:
         """Say a line: a file's name or a message may have ends of lines, behind which a verdict could be forged."""
         self.judgement.say(printable(text))
+
+
+def _is_verdict(path: Path) -> bool:
+    """Return whether a file holds what rounds write of a best."""
+    try:
+        found = msgspec.json.decode(read_at_most(path, MOST_BYTES))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return isinstance(found, dict) and {"candidate", "judged"} <= found.keys()
 
 
 def files_of(path: Path) -> list[Path]:
