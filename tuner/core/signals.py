@@ -126,6 +126,11 @@ PATIENCE_S = 1.2
 """After the first signal, for the measurement under way: some tenths of a second. SIGKILL may follow after two."""
 
 
+def taken() -> None:
+    """Raise the ``KeyboardInterrupt`` of :func:`stopping` no second time: what it ended is being put in order."""
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
 WAKING = signal.SIGURG
 """Ends what a thread waits for, and means nothing else here."""
 
@@ -174,7 +179,7 @@ def stopping(*, quiet: bool = False) -> Iterator[Callable[[], bool]]:
 
     def take(number: int, _: FrameType | None) -> None:
         if arrived:
-            # Again soon: this one may be raised where Python ignores it, such as in a destructor.
+            # Again soon, unless it is taken: this one may be raised where Python ignores it, such as in a destructor.
             signal.setitimer(signal.ITIMER_REAL, PATIENCE_S / 2)
             raise KeyboardInterrupt
         arrived.append(number)

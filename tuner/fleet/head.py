@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from tuner.core import signals
 from tuner.core.errors import Interrupted
-from tuner.core.signals import uninterrupted
 from tuner.database.database import Database
 from tuner.devices.guard import AWAITED
 from tuner.fleet import messages
@@ -94,9 +94,10 @@ class Head:
                     self._leave_alone(card)
                 self.watcher.step(self)
         except KeyboardInterrupt:
+            signals.taken()
             self._stopping = True
         finally:
-            with uninterrupted():
+            with signals.uninterrupted():
                 self._end()
         if self._stopping:
             done = f"{len(self.ended)} of {len(self.jobs)} problems"

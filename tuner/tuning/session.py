@@ -7,11 +7,11 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from tuner.core import signals
 from tuner.core.errors import DeviceError, Interrupted
 from tuner.core.model import Status, Trial
 from tuner.core.observer import Observer
 from tuner.core.phases import Phases
-from tuner.core.signals import uninterrupted
 from tuner.devices.base import Device
 from tuner.kernel.contents import CONTENTS_S
 from tuner.kernel.default import simplicity
@@ -76,13 +76,14 @@ def tune(
             end, winner_row = _finish(loop, request.kernel)
         ending = "finished"
     except (KeyboardInterrupt, Interrupted):
+        signals.taken()
         ending = "interrupted"
         store.hurry()
     except DeviceError:
         innocent = False
         raise
     finally:
-        with uninterrupted():
+        with signals.uninterrupted():
             with contextlib.suppress(OSError):  # of a terminal that is gone
                 observer.close()
             # If the GPU cannot be used any more, one of the attempts under way may be the cause.
