@@ -255,5 +255,6 @@ def test_a_variable_lives_on_however_it_is_declared(
 
 
 def test_a_static_variable_that_stays_is_none_that_lives_on(child: CpuChild, tmp_path: Path) -> None:
-    table = f"{DECLARED}    static const int none[2] = {{0, 0}};\n    n += none[0];\n"
+    comment = "    // as both places of the body's library have something that is completed\n"
+    table = f"{DECLARED}{comment}    static const int none[2] = {{0, 0}};\n    n += none[0];\n"
     assert said(child, tmp_path, CODE.replace(DECLARED, table)) == "; "

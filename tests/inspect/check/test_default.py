@@ -126,6 +126,35 @@ def test_a_naive_kernel_of_the_same_signature_is_the_reference(
     assert answer.fault.startswith(said) if said else answer == HostResult()
 
 
+MAGNITUDES = """reference.numpy = { y = "zeros(1) + sum(x)", count = "zeros(1) + n" }
+reference.reduction = "1"
+reference.cuda.template = "naive.cu"
+reference.cuda.entry = "naive"
+reference.cuda.arguments = ["x", "count", "count_magnitude", "y", "y_magnitude", "n"]
+reference.cuda.grid = [1]
+reference.cuda.block = [1]
+"""
+WITH_MAGNITUDE = """
+extern "C" __global__ void naive(const float* x, double* count, float* exact, double* y, float* size, int n) {
+    double sum = 0, all = 0;
+    for (int i = 0; i < n; i++) sum += x[i], all += fabs(x[i]);
+    *y = sum, *size = FACTOR * all, *count = n, *exact = 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("factor", "right"), [(100, True), (1, False)])
+def test_magnitudes_of_a_cuda_reference_count(
+    child: CpuChild, tmp_path: Path, factor: int, right: bool
+) -> None:
+    """Of numbers of one sign, where nothing cancels, a sum that is off by 33 units of rounding shows."""
+    code = CODE.replace("y[0] = parts[0]", "y[0] = parts[0] * 1.000002f")
+    file = written(tmp_path, code, MAGNITUDES)
+    (tmp_path / "naive.cu").write_text(WITH_MAGNITUDE.replace("FACTOR", str(factor)))
+    fault = result(child, file).fault
+    assert not fault if right else "y[0] is " in fault
+
+
 def own_kernel(folder: Path, naive: str = NAIVE) -> Path:
     """Return a kernel's file whose reference is a naive kernel that writes float and int, and no magnitude."""
     file = written(folder, reference="")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ class _Runner:
         *,
         further: bool = False,
     ) -> HostResult:
-        """Run a configuration, and compare what it does; magnitudes are estimated where it looks wrong without."""
+        """Run a configuration, and compare what it does; where it looks wrong, more is found out of magnitudes."""
         memory = data.memory()
         self._launches.run(data.problem, configuration, memory)
         if changed := data.unchanged(memory):
@@ -146,20 +147,31 @@ class _Runner:
             )
         for tensor in data.outputs:
             if tensor.name in expected:
-                array, one = memory[tensor.name], expected[tensor.name]
-                while (
-                    wrong := difference(tensor, array, one, data.tolerance_of(tensor, one))
-                ) and one.probes:
-                    try:
-                        expected = {**expected, **data.expected(further=further, probes=one.probes)}
-                    except TunerError as error:
-                        return HostResult(undecided=error.problem)
-                    one = expected[tensor.name]
+                array = memory[tensor.name]
+                try:
+                    for closer in self._expectations(data, expected, tensor.name, further):
+                        expected, one = closer, closer[tensor.name]
+                        if (wrong := difference(tensor, array, one, data.tolerance_of(tensor, one))) is None:
+                            break
+                except TunerError as error:
+                    return HostResult(undecided=error.problem)
                 if wrong:
                     return HostResult(
                         f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1] or self._cause(data)
                     )
         return HostResult()
+
+    def _expectations(
+        self, data: HostData, expected: Mapping[str, Expected], name: str, further: bool
+    ) -> Iterator[Mapping[str, Expected]]:
+        """Yield what is expected: as given, with magnitudes estimated for an output, and with a CUDA reference's."""
+        yield expected
+        while probes := expected[name].probes:
+            expected = {**expected, **data.expected(further=further, probes=probes)}
+            yield expected
+        if self._kernel.reference.cuda is not None:
+            with contextlib.suppress(NotForHost):
+                yield {**expected, **self._launches.of_reference(data)}
 
     def _cause(self, data: HostData) -> str:
         """Return what the last run has read before anything was written there, and what to do; empty if nothing."""

@@ -203,7 +203,6 @@ class HostKernel:
                     raise NotForHost(str(error)) from None
                 dynamic.append(missing[1])
         self._library.launch.restype = ctypes.c_char_p
-        self._library.places.restype = ctypes.c_void_p
         self._variables = {name: number for number, name in enumerate(variables)}
         self._symbols = Symbols(library, place)
         self.lasting = Lasting(self._library, self._symbols, source, variables)
@@ -263,11 +262,12 @@ class HostKernel:
         rows += [array.row(start, start, start + room) for array, start, room in self._filled.values()]
         self.told = Told(rows, self._symbols, shared_bytes, most)
         numbers = (shared_bytes, schedule.resident, schedule.shuffled, schedule.cooperative, schedule.seed)
-        library = self._library
+        library, places = self._library, (ctypes.c_void_p * 2)()
+        library.tell_places(places)
         fault = library.launch(
             library.body,
             pointers,
-            ctypes.c_void_p(library.places()),
+            places,
             *dimensions,
             *map(ctypes.c_uint, numbers),
             ctypes.byref(self.told.seen),

@@ -117,10 +117,10 @@ def shared_places(dynamic: Sequence[str]) -> str:
     )
     return (
         (f'extern "C" {{ EMULATOR_SEEN {room}}}\n{names}' if dynamic else "")
-        + 'extern "C" EMULATOR_SEEN unsigned char* const* places() {\n'
-        "    static unsigned char* both[2];\n    both[0] = &emulator::something;\n"
-        + ("    both[1] = emulator_dynamic;\n" if dynamic else "")
-        + "    return both;\n}\n"
+        + 'extern "C" EMULATOR_SEEN void tell_places(unsigned char** places) {\n'
+        "    places[0] = &emulator::something;\n"
+        + ("    places[1] = emulator_dynamic;\n" if dynamic else "")
+        + "}\n"
     )
 
 
