@@ -64,6 +64,7 @@ def test_integers_above_2_to_the_53_are_exact(
          "float m = 0; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;", "negative numbers"),
         (FLOATS, "max(x) + zeros(n)", "float m = -1000; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;",
          "numbers far below zero"),
+        (FLOATS, "def f(x): return 3 * x", "y[i] = fabsf(x[i]) < 7e-4f ? 0.0f : 3.0f * x[i];", "numbers near zero"),
     ],
 )  # fmt: skip
 def test_what_is_right_for_the_usual_inputs_alone_is_wrong(

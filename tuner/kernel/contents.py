@@ -37,6 +37,9 @@ OTHER_EXPONENTS = 5.0
 FARTHEST = {"float16": 2.0**10, "float8_e4m3fn": 2.0**8}
 OTHER_FARTHEST = 2.0**17
 """Below zero; the others are up to eight times as near."""
+NEAREST = {"float16": 2.0**-6, "float8_e4m3fn": 2.0**-3}
+OTHER_NEAREST = 2.0**-12
+"""Times the usual numbers: products of two are still normal numbers, but those of float8."""
 ENDS = 0.1
 """Share of the integers of the whole range that are its first or last."""
 CONTENTS_S = 30.0
@@ -72,6 +75,8 @@ class Content(StrEnum):
     """In place of the whole range: the lowest has no absolute value in its dtype."""
     FAR = "numbers far below zero"
     """A maximum that begins at -1000 is above them all, and exponentials vanish unless the largest is taken off."""
+    NEAR = "numbers near zero"
+    """Beside larger ones they are lost in what rounding is allowed."""
 
 
 WIDE = (Content.WHOLE, Content.SYMMETRIC, Content.HALF)
@@ -165,6 +170,8 @@ def _floats(tensor: Buffer, rng: np.random.Generator, content: Content, number: 
     if tensor.between is not None:
         low, high = tensor.between
         usual = low + (high - low) * usual
+    if content is Content.NEAR:
+        usual = usual * NEAREST.get(tensor.dtype, OTHER_NEAREST)
     return -np.abs(usual) if content is Content.NEGATIVE else usual
 
 
@@ -332,7 +339,7 @@ def further_contents(
             attempts = [(content, content)] if later else []
         elif content in (Content.USUAL, *WIDE) or (content is Content.NEGATIVE and not signed):
             attempts = []
-        elif content is Content.FAR:
+        elif content in (Content.FAR, Content.NEAR):
             attempts = [(content, Content.USUAL)] if free else []
         else:
             attempts = [(content, content)] if vary or not whole else []

@@ -77,6 +77,7 @@ def written(folder: Path, tensors: dict[str, tuple[str, str, str]], reference: s
          "float m = 0; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;", "negative numbers"),
         (FLOATS, "max(x) + zeros(n)", "float m = -1000; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;",
          "numbers far below zero"),
+        (FLOATS, "def f(x): return 3 * x", "y[i] = fabsf(x[i]) < 7e-4f ? 0.0f : 3.0f * x[i];", "numbers near zero"),
         (FLOATS, "def f(x): e = np.exp(x - x.max()); return e / e.sum()",
          "float s = 0; for (int j = 0; j < n; ++j) s += expf(x[j]); y[i] = expf(x[i]) / s;", "numbers far below zero"),
     ],
@@ -140,13 +141,13 @@ def test_integers_may_differ_where_a_rounding_error_of_the_inputs_moves_them(
 @pytest.mark.parametrize(
     ("seconds", "returned", "body", "calls"),
     [
-        (0.0, "2 * x", "y[i] = 2.0f * x[i];", 9 + 1 + 2 * 6),
-        (0.07, "2 * x", "y[i] = 2.0f * x[i];", 1 + 6),
+        (0.0, "2 * x", "y[i] = 2.0f * x[i];", 9 + 1 + 2 * 7),
+        (0.07, "2 * x", "y[i] = 2.0f * x[i];", 1 + 7),
         (
             0.07,
             "x * x - x[::-1] ** 2",
             "y[i] = x[i] * x[i] - x[n - 1 - i] * x[n - 1 - i];",
-            1 + 3 + 6 + 2 * 3,
+            1 + 3 + 7 + 2 * 4,
         ),
     ],
 )
