@@ -44,7 +44,11 @@ class Browser:
 def _started() -> Any:
     """Return a driver; selenium is told where everything is, for else it asks on the net."""
     options = webdriver.ChromeOptions()
-    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+    for argument in (
+        "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
+        "--disable-background-networking",  # it looks for hosts that cannot be reached
+        "--disable-backgrounding-occluded-windows", "--disable-renderer-backgrounding",  # they draw no frames
+    ):  # fmt: skip
         options.add_argument(argument)
     options.binary_location = CHROMIUM
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})

@@ -85,5 +85,5 @@ def test_candidates_are_what_they_are_called(
         return True
 
     tried = [*further_contents(tensors, compute, seed=1, later=True)]
-    assert [one.why for one in tried] == [""] * 7
+    assert {one.why for one in tried} == {""}
     assert wrong["fast"] == wrong["slow"] == 0 < wrong["wrong"], wrong
