@@ -64,15 +64,17 @@ class Together(LoadFileScheduling):  # type: ignore[misc]
         return OF_ONE if is_of_one(self.config.rootpath / file) else str(file)
 
     def _check_nodes_have_same_collection(self) -> bool:
-        """Return whether all have collected the same but for those tests; who has them comes first, and is kept."""
+        """Return whether all have collected the same but for those tests; the one with all comes first, and is kept.
+
+        A file that is named on the command line is collected by all.
+        """
         longest_first = sorted(self.registered_collections.items(), key=lambda item: -len(item[1]))
         self.registered_collections = dict(longest_first)
         self.assigned_work = {
             node: self.assigned_work[node] for node, _ in longest_first if node in self.assigned_work
         }
-        (_, whole), *others = longest_first
-        rest = [test for test in whole if self._split_scope(test) != OF_ONE]
-        return all(tests in (whole, rest) for _, tests in others) or bool(
+        shared = [[test for test in tests if self._split_scope(test) != OF_ONE] for _, tests in longest_first]
+        return all(tests == shared[0] for tests in shared) or bool(
             super()._check_nodes_have_same_collection()
         )
 
@@ -85,8 +87,7 @@ class Together(LoadFileScheduling):  # type: ignore[misc]
 
     def _assign_work_unit(self, node: Any) -> None:
         if OF_ONE in self.workqueue:
-            (test, *_) = self.workqueue[OF_ONE]
-            there = test in self.registered_collections[node]
+            there = self.workqueue[OF_ONE].keys() <= set(self.registered_collections[node])
             if not there and len(self.workqueue) == 1:  # another's, that is still to come
                 return
             self.workqueue.move_to_end(OF_ONE, last=not there)
