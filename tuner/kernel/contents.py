@@ -170,7 +170,7 @@ def _floats(tensor: Buffer, rng: np.random.Generator, content: Content, number: 
     if tensor.between is not None:
         low, high = tensor.between
         usual = low + (high - low) * usual
-    if content is Content.NEAR:
+    elif content is Content.NEAR:
         usual = usual * NEAREST.get(tensor.dtype, OTHER_NEAREST)
     return -np.abs(usual) if content is Content.NEGATIVE else usual
 
