@@ -6,12 +6,14 @@ import os
 import queue
 import signal
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests.fleets import Seen, cards, hold, jobs, searchers, simulate, sound
+from tuner.core import signals
 from tuner.core.errors import Interrupted
 from tuner.database.database import Database
 from tuner.fleet import searcher
@@ -112,6 +114,17 @@ def test_devices_that_cannot_be_opened_or_that_another_program_has_give_their_pr
     sound(database, runs=2, trials=4)
     assert "cuda:0: left out: there is no GPU number 0" in seen.texts
     assert any("another program has this device" in text for text in seen.texts)
+
+
+def test_stopped_it_says_so_also_where_that_takes_long(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(Head, "_end", lambda _: time.sleep(0.3))
+    with signals.stopping(quiet=True) as stop:
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(Interrupted, match="stopped after 0 of 1 problems"):
+            Head(database, jobs(1), [], Seen(), stop).run()
 
 
 def test_stopped_it_keeps_what_was_measured_and_goes_on_later(

@@ -46,9 +46,7 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     refuse_to_replace(path)
-    for left in path.parent.glob(f"{glob.escape(_beginning(path))}{'[0-9a-f]' * 8}.partial"):
-        remove_unlocked(left)
-    partial = path.with_name(f"{_beginning(path)}{secrets.token_hex(4)}.partial")
+    partial = _partial(path)
     locked = -1
     try:  # also if Ctrl-C comes when the file has just been made
         locked = open_locked(partial)
@@ -69,9 +67,12 @@ def whole_file(path: Path, *, replace: bool = False) -> Iterator[Path]:
             os.close(locked)
 
 
-def _beginning(path: Path) -> str:
-    """Return how the name of what is being written begins, which a user gives to no file."""
-    return f".{os.fsdecode(os.fsencode(path.name)[:_LONGEST])}."
+def _partial(path: Path) -> Path:
+    """Return a name for what is being written, which a user gives to no file; what ended writers left is removed."""
+    beginning = f".{os.fsdecode(os.fsencode(path.name)[:_LONGEST])}."
+    for left in path.parent.glob(f"{glob.escape(beginning)}{'[0-9a-f]' * 8}.partial"):
+        remove_unlocked(left)
+    return path.with_name(f"{beginning}{secrets.token_hex(4)}.partial")
 
 
 def refuse_missing_parent(path: Path | None) -> None:
@@ -173,9 +174,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written.
     """
-    for left in path.parent.glob(f"{glob.escape(_beginning(path))}{'[0-9a-f]' * 8}.partial"):
-        remove_unlocked(left)
-    partial = path.with_name(f"{_beginning(path)}{secrets.token_hex(4)}.partial")
+    partial = _partial(path)
     partial.mkdir()
     locked = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -126,11 +126,6 @@ PATIENCE_S = 1.2
 """After the first signal, for the measurement under way: some tenths of a second. SIGKILL may follow after two."""
 
 
-def taken() -> None:
-    """Raise the ``KeyboardInterrupt`` of :func:`stopping` no second time: what it ended is being put in order."""
-    signal.setitimer(signal.ITIMER_REAL, 0.0)
-
-
 WAKING = signal.SIGURG
 """Ends what a thread waits for, and means nothing else here."""
 
@@ -195,3 +190,8 @@ def stopping(*, quiet: bool = False) -> Iterator[Callable[[], bool]]:
         finally:
             if arrived:
                 signal.setitimer(signal.ITIMER_REAL, 0.0)
+
+
+def taken() -> None:
+    """Let :func:`stopping` raise no ``KeyboardInterrupt`` by itself any more: the wish to stop is being followed."""
+    signal.setitimer(signal.ITIMER_REAL, 0.0)

@@ -94,9 +94,10 @@ class Head:
                     self._leave_alone(card)
                 self.watcher.step(self)
         except KeyboardInterrupt:
-            signals.taken()
             self._stopping = True
         finally:
+            if self._stopping:
+                signals.taken()
             with signals.uninterrupted():
                 self._end()
         if self._stopping:

@@ -33,10 +33,10 @@ further contents in a race, for each of which a reference on the host takes :dat
 SMALL_S = 1.0
 SPARSE_S = 1.0
 """What a reference may take for a problem of any size, which is then verified on sparse numbers, too."""
-OWN_SIZE = frozenset(Content) - {Content.ZEROS, Content.FAR, Content.NEAR, Content.LATER}
 OWN_SIZE_S = 0.2
-"""What is tried at a problem's own size where the host says within so many seconds what is right; the others depend on
-no size. Else, and where the reference is on the GPU, only sparse numbers are: more takes longer than it is worth."""
+OWN_SIZE = frozenset(Content) - {Content.ZEROS, Content.FAR, Content.NEAR, Content.LATER}
+"""What is tried at a problem's own size where the host says within :data:`OWN_SIZE_S` what is right; the others depend
+on no size. Else, and where the reference is on the GPU, only sparse numbers are: more takes longer than it is worth."""
 
 
 class FurtherContents:

@@ -39,7 +39,7 @@ OTHER_FARTHEST = 2.0**17
 """Below zero; the others are up to eight times as near."""
 NEAREST = {"float16": 2.0**-6, "float8_e4m3fn": 2.0**-3}
 OTHER_NEAREST = 2.0**-12
-"""Times the usual numbers: products of two are still normal numbers, but those of float8."""
+"""Factors of the usual numbers. Products of two are still normal numbers of these dtypes, but for float8."""
 ENDS = 0.1
 """Share of the integers of the whole range that are its first or last."""
 CONTENTS_S = 30.0
