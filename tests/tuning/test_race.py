@@ -167,9 +167,9 @@ def test_what_another_run_would_choose_races_behind_eight_that_are_faster() -> N
 
 @pytest.mark.parametrize(
     ("launch_us", "default_us", "winner"),
-    [(1.0, 1.6, 0), (1.0, 1.7, 1), (0.5, 1.6, 1), (0.0, 1.57, 1)],
+    [(1.0, 1.555, 0), (1.0, 1.56, 1), (0.0, 1.57, 1)],
 )
-def test_where_the_launch_decides_the_default_wins_unless_it_is_beaten(
+def test_where_the_launch_decides_the_default_wins_if_it_loses_no_more_than_half_a_percent(
     launch_us: float, default_us: float, winner: int
 ) -> None:
     device = Track(noise=1e-4)

@@ -1,6 +1,7 @@
 """The winner of a race: no finalist is faster than it beyond the noise; of those that are tied the simplest wins.
 
-A finalist is tied with the fastest if its time is longer by at most the noise floor, and none is surely faster than it.
+A finalist is tied with the fastest if its time is longer by at most the noise floor, and by no more than
+:data:`SIMPLER_WITHIN`, and none is surely faster than it.
 Where two modes count, its time over another's is the geometric mean of the ratios in both.
 
 With a margin (``--margin``) the winner may be slower, so that another run chooses it as well. Two runs of a problem,
@@ -21,6 +22,9 @@ from tuner.tuning.elimination import Standing
 
 MOST = 4
 """Margins by which a winner may be slower than the fastest."""
+SIMPLER_WITHIN = 0.005
+"""What a simpler one may lose: an addition of 2^20 floats, whose noise floor is above 1 %, was won by one 0.94 % slower
+than the fastest in fresh processes (results/evidence/winners.json)."""
 WINS = 2
 """Earlier wins that count, each as one margin. Values that differ do not count for an earlier winner."""
 PLACES = 4
@@ -90,14 +94,15 @@ def choose(
     floors = [standing.noise_floor for standing in standings]
     preferred = {i: prefer(contestants[i].configuration) for i in raced}
     if step := margin_of(max(floors) if all(floors) else 0.0, margin):
-        close = [i for i in raced if behind[i] <= 1.0 + max(*floors, MOST * margin)]
-        return min(close, key=lambda i: penalized(behind[i], preferred[i], step))
+        near = [i for i in raced if behind[i] <= 1.0 + max(*floors, MOST * margin)]
+        return min(near, key=lambda i: penalized(behind[i], preferred[i], step))
     floor = _mean([1.0 + floor for floor in floors]) - 1.0
+    close = 1.0 + min(floor, SIMPLER_WITHIN)
 
     def is_beaten(i: int) -> bool:
         return any(verdict(_ratio(standings, i, j), floor) is Verdict.SLOWER for j in raced if j != i)
 
-    tied = [i for i in raced if behind[i] <= 1.0 + floor and not is_beaten(i)]
+    tied = [i for i in raced if behind[i] <= close and not is_beaten(i)]
     return min(tied, key=lambda i: (preferred[i], behind[i], i != fastest), default=fastest)
 
 
