@@ -148,7 +148,7 @@ def rivals() -> str:
 def winners(step: str) -> str:
     """Return how far winners are behind: in the mean, and where it is most."""
     of = load("winners")["summary"][step]
-    behind = [f"{100 * (of[which] - 1):.1f} %" for which in ("geomean", "worst")]
+    behind = [f"{round(100 * (of[which] - 1), 1) + 0.0:.1f} %" for which in ("geomean", "worst")]
     return f"{of['problems']} problems, {behind[0]} in the mean, {behind[1]} at most ({of['worst_problem']})"
 
 

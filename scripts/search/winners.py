@@ -136,6 +136,7 @@ class Winners(Study):
         processes = self._raced(kernel, problem, contestants, finish)
         times = [[float(one) for one in np.median(own, axis=0)] for own in processes]
         return {
+            "gpu": self.data["gpu"],
             "behind": behind(processes, winner),
             "said": finish.behind,
             "rounds": finish.rounds,
