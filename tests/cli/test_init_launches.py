@@ -396,3 +396,32 @@ void run(const float* x, float* y, int n) { scale<<<(n + TILE - 1) / TILE, 192>>
     data, _ = init(capsys, kernel)
     assert launch(data)["block"] == ["block_size"]
     assert data["variants"]["main"]["parameters"]["block_size"]["default"] == 192
+
+
+def test_ranks_and_sizes_of_groups_are_those_of_threads(capsys: pytest.CaptureFixture[str]) -> None:
+    data, said = init(
+        capsys,
+        """\
+#include <cooperative_groups.h>
+namespace cg = cooperative_groups;
+__global__ void row_sums(const float* x, float* y, int rows, int cols) {
+    cg::thread_block block = cg::this_thread_block();
+    auto warp = cg::tiled_partition<32>(block);
+    const int row = block.group_index().x * warp.meta_group_size() + warp.meta_group_rank();
+    if (row >= rows) return;
+    float sum = 0.0f;
+    for (int c = warp.thread_rank(); c < cols; c += warp.num_threads()) sum += x[row * cols + c];
+    for (int o = warp.size() / 2; o > 0; o /= 2) sum += warp.shfl_down(sum, o);
+    if (warp.thread_rank() == 0) y[row] = sum;
+}
+""",
+    )
+    assert (launch(data)["grid"], launch(data)["block"]) == (
+        ["ceil_div(rows, block_size // 32)"],
+        ["block_size"],
+    )
+    assert {name: one["shape"] for name, one in data["tensors"].items()} == {
+        "x": ["rows", "cols"],
+        "y": ["rows"],
+    }
+    assert "a guess" not in said.err

@@ -83,12 +83,16 @@ class LaunchGuess:
             return "fixed"
         return "asked" if self._use.uses("this_cluster") else ""
 
-    def _more(self) -> dict[str, Any]:
-        """Return the keys of a launch that few have."""
+    @property
+    def _cooperative(self) -> bool:
+        """Whether the code synchronises its grid, all blocks of which then have to be on the GPU at once."""
         grids = re.findall(r"\bgrid_group (\w+)|\b(\w+) = [\w:]*this_grid\(", self._use.code)
         named = "|".join([r"this_grid\(\)", *(name for pair in grids for name in pair if name)])
-        cooperative = re.search(rf"\b(?:{named})\.sync\(|\bsync\((?:{named})\)", self._use.code)
-        more: dict[str, Any] = {"cooperative": True} if cooperative else {}
+        return bool(re.search(rf"\b(?:{named})\.sync\(|\bsync\((?:{named})\)", self._use.code))
+
+    def _more(self) -> dict[str, Any]:
+        """Return the keys of a launch that few have."""
+        more: dict[str, Any] = {"cooperative": True} if self._cooperative else {}
         if self.clusters == "asked":
             more["cluster"] = Given(["2"], "blocks of a cluster", gap=True)
         return more
@@ -161,6 +165,8 @@ class LaunchGuess:
         )
         if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
             return block, blocks, False
+        if of_grid and self._cooperative and self._use.uses("gridDim.x"):
+            return block, "sm_count", False
         covered = self._names.text(sum_text(factor))
         for one, of_axis in self._threads.items():
             covered = covered.replace(f"blockDim_{one}", of_axis)

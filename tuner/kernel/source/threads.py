@@ -155,9 +155,6 @@ def beside_block(use: CodeUse, axis: str) -> set[str]:
 
 def divided(use: CodeUse, axis: str) -> int:
     """Return by what number ``threadIdx`` is divided beside ``blockIdx``, as 32 for a warp or a tile; else 1."""
-    if axis == "x" and use.uses("meta_group_rank"):  # of a tile of cooperative groups
-        tile = re.search(r"\b(?:tiled_partition|thread_block_tile) ?< ?(\d+)", use.code)
-        return int(tile[1]) if tile else 1
     indices = [index for of in use.pointers.values() for index in of.indices]
     for terms in (*(sum_of(tree, use.first) or {} for tree in use.begins.values()), *indices):
         parts = {part for product in terms for part in product}

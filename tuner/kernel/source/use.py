@@ -25,6 +25,7 @@ from tuner.kernel.source.expressions import (
     sum_text,
     times,
 )
+from tuner.kernel.source.groups import without_groups
 from tuner.kernel.source.tree import code, text_of, variables_of, walk, with_own_names
 
 if TYPE_CHECKING:
@@ -55,7 +56,11 @@ class CodeUse:
         extents: Mapping[str, str] = MappingProxyType({}),
         lengths: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.body, self.sizes, self.asked = with_own_names(kernel.body), frozenset(sizes), source.asked
+        self.body, self.sizes, self.asked = (
+            with_own_names(without_groups(kernel.body)),
+            frozenset(sizes),
+            source.asked,
+        )
         self.code = code(self.body)
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
