@@ -377,3 +377,36 @@ int main() {
     assert (data["problem"]["sizes"], data["scalars"]["span_by"]["value"]) == ({"span_n": "2**24"}, 0.5)
     source = said_by(capsys, "render", "kernel.toml").out
     assert "float twice" in source and "main()" not in source and "#define TILE" not in source
+
+
+@pytest.mark.parametrize("count", ["K / TILE", "(K + TILE - 1) / TILE"])
+@pytest.mark.parametrize("tile", ["#define TILE 16", "#ifndef TILE\n#define TILE 16\n#endif"])
+def test_loops_over_tiles_are_along_the_size_that_is_divided(
+    capsys: pytest.CaptureFixture[str], tile: str, count: str
+) -> None:
+    data, said = init(
+        capsys,
+        f"""\
+{tile}
+__global__ void product(const float* A, const float* B, float* C, int M, int N, int K) {{
+    __shared__ float a[TILE][TILE], b[TILE][TILE];
+    const int x = threadIdx.x, y = threadIdx.y, row = blockIdx.y * TILE + y, column = blockIdx.x * TILE + x;
+    float sum = 0;
+    for (int t = 0; t < {count}; ++t) {{
+        a[y][x] = A[row * K + t * TILE + x];
+        b[y][x] = B[(t * TILE + y) * N + column];
+        __syncthreads();
+        for (int k = 0; k < TILE; ++k) sum += a[y][k] * b[k][x];
+        __syncthreads();
+    }}
+    C[row * N + column] = sum;
+}}
+""",
+    )
+    assert [one["shape"] for one in data["tensors"].values()] == [["M", "K"], ["K", "N"], ["M", "N"]]
+    of_tile = "TILE" if "ifndef" in tile else "16"
+    assert launch(data)["grid"] == [f"ceil_div(N, {of_tile})", f"ceil_div(M, {of_tile})"]
+    assert (f"K % {of_tile} == 0" in data["variants"]["main"]["constraints"].values()) == (
+        count == "K / TILE"
+    )
+    assert "the shape" not in said.err

@@ -22,11 +22,10 @@ from tuner.kernel.functions import arguments_for
 from tuner.kernel.headers import named_file, with_own_headers
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import declared_by
-from tuner.kernel.source.expressions import number_of
+from tuner.kernel.source.expressions import number_of, numbers_of
 from tuner.kernel.source.preprocessor import preprocessed
 from tuner.kernel.source.tree import entry_name
 from tuner.kernel.source.types import DTYPE_OF, CType
-from tuner.kernel.source.use import numbers_of
 from tuner.kernel.toml.table import IDENTIFIER, name_for
 from tuner.runtime.dtypes import BITS
 

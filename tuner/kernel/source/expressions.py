@@ -6,7 +6,7 @@ import ast
 import contextlib
 import keyword
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from tuner.core.errors import KernelError, TunerError
@@ -19,6 +19,8 @@ from tuner.runtime.dtypes import ITEMSIZE
 
 if TYPE_CHECKING:
     from tree_sitter import Node
+
+    from tuner.kernel.source.declarations import Source
 
 DEPTH = 8
 """Definitions of variables that are put in for each other."""
@@ -376,3 +378,10 @@ def quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str |
         return None
     factors = list(left.elements())
     return " * ".join([*([str(number)] if number != 1 or not factors else []), *factors])
+
+
+def numbers_of(source: Source, but: Collection[str] = ()) -> dict[str, ast.expr | None]:
+    """Return the numbers that a source names, and its functions, but for some."""
+    plain = {name: one.value for name, one in source.macros.items() if one.parameters is None}
+    numbers = {name: python_of(text) for name, text in {**plain, **source.constants}.items()}
+    return {name: tree for name, tree in {**source.functions, **numbers}.items() if name not in but}

@@ -213,6 +213,8 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
         found[f"the code keeps {size} numbers in an array"] = f"{names.named(size)} <= {kept}"
         value = names.sizes.get(names.named(size))
         names.sizes[names.named(size)] = min(value, kept) if isinstance(value, int) else kept
+    for size, tile in use.tiles.whole:
+        found[f"{size} is a whole number of tiles"] = f"{names.named(size)} % {names.text(tile)} == 0"
     compared = set(re.findall(r"\b(\w+) < (\w+)\b", use.code))
     for index in (index for of in use.pointers.values() for index in of.indices):
         alone = [one[0] for one in index if len(one) == 1]

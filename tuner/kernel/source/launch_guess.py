@@ -12,6 +12,7 @@ from tuner.kernel.source.expressions import (
     Sum,
     expression_text,
     number_of,
+    numbers_of,
     python_of,
     python_text,
     replaced,
@@ -23,7 +24,7 @@ from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.threads import beside_block, divided, folded, step_of, threads_kept, threads_named
 from tuner.kernel.source.tree import code, names_in, text_of
 from tuner.kernel.source.types import Parameter
-from tuner.kernel.source.use import AXES, CodeUse, numbers_of
+from tuner.kernel.source.use import AXES, CodeUse
 
 if TYPE_CHECKING:
     from tree_sitter import Node

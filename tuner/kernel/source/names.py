@@ -15,12 +15,12 @@ from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.classes import Enumeration, enumeration_of, is_number, passed_type, words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import in_all_branches
-from tuner.kernel.source.expressions import DEPTH, number_of, python_of
+from tuner.kernel.source.expressions import DEPTH, number_of, numbers_of, python_of
 from tuner.kernel.source.launches import template_of
 from tuner.kernel.source.parameters import NO_SIZE, SMALL, is_choice, is_size, is_stride
 from tuner.kernel.source.tree import code, expression, head_of, name_node, names_in, text_of, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, remedy_for
-from tuner.kernel.source.use import LEAST_SIZE, numbers_of
+from tuner.kernel.source.use import LEAST_SIZE
 from tuner.kernel.toml.table import is_name, name_for
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 

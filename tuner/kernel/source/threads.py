@@ -8,11 +8,19 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tuner.expressions.arithmetic import parse
-from tuner.kernel.source.expressions import Sum, number_of, python_of, python_text, sum_of, sum_text
+from tuner.kernel.source.expressions import (
+    Sum,
+    number_of,
+    numbers_of,
+    python_of,
+    python_text,
+    sum_of,
+    sum_text,
+)
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.tree import extents_of, head_of, name_node, text_of, walk
 from tuner.kernel.source.types import CType, base_of, vector_of
-from tuner.kernel.source.use import AXES, CodeUse, numbers_of
+from tuner.kernel.source.use import AXES, CodeUse
 from tuner.runtime.dtypes import ITEMSIZE
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from tuner.kernel.source.expressions import (
     Sum,
     largest_of,
     names_of,
+    numbers_of,
     plus,
     python_of,
     python_text,
@@ -26,6 +27,7 @@ from tuner.kernel.source.expressions import (
     times,
 )
 from tuner.kernel.source.groups import without_groups
+from tuner.kernel.source.tiles import Tiles
 from tuner.kernel.source.tree import code, text_of, variables_of, walk, with_own_names
 
 if TYPE_CHECKING:
@@ -107,14 +109,15 @@ class CodeUse:
             for last in map(self.sum, smallest_of(tree, self.variables)):
                 if last and self._of_problem(last) and last.get(()) == -1 and name not in changed:
                     self.bounds.setdefault(name, plus([last, {(): 1}]) or {})
-        self.bounds |= dict(self._kept_places())
+        self.tiles = Tiles(self.body, self.sizes, self.sum, numbers)
+        self.bounds |= dict(self._kept_places()) | self.tiles.bounds
         self.again -= self.bounds.keys()
         loads = {name for name, one in source.macros.items() if one.value.startswith("__ld")}
         names = {one.name: one for one in kernel.parameters if one.type.pointers}
         accesses = Accesses(self.body, names, values, self.sum, list(self._conditional()), loads)
         self.pointers, self.aliases = accesses.pointers, accesses.aliases
         for use in self.pointers.values():
-            use.indices = [self._by_bounded(self._named(index)) for index in use.indices]
+            use.indices = [self._by_bounded(self.tiles.named(self._named(index))) for index in use.indices]
 
     # -- variables and bounds
 
@@ -351,15 +354,15 @@ class CodeUse:
                 return next((one for one in self.sizes if by and times(by, {(one,): 1}) == over), None)
         return None
 
+    def is_extent(self, name: str) -> bool:
+        """Return whether a variable is compared with a name of the problem alone."""
+        return any(name == self.bound(variable) for variable in self.bounds)
+
     def depends_on(self, size: str) -> bool:
         """Return whether a bound or an index has a size; also where a function may have it."""
         sums = [*self.bounds.values(), *(index for use in self.pointers.values() for index in use.indices)]
         texts = " ".join(part for one in sums for product in one for part in product)
         return bool(re.search(rf"\b{size}\b", texts)) or any(use.passed for use in self.pointers.values())
-
-    def is_extent(self, name: str) -> bool:
-        """Return whether a variable is compared with a name of the problem alone."""
-        return any(name == self.bound(variable) for variable in self.bounds)
 
     def span(self, axis: str) -> tuple[Sum, str | None] | None:
         """Return how many elements a block computes along an axis, and of how many; None if it does not ask for it.
@@ -395,10 +398,3 @@ class CodeUse:
     def uses(self, name: str) -> bool:
         """Return whether the code uses a member of a built-in variable, such as ``threadIdx.x``."""
         return re.search(rf"\b{re.escape(name)}\b", self.code) is not None
-
-
-def numbers_of(source: Source, but: Collection[str] = ()) -> dict[str, ast.expr | None]:
-    """Return the numbers that a source names, and its functions, but for some."""
-    plain = {name: one.value for name, one in source.macros.items() if one.parameters is None}
-    numbers = {name: python_of(text) for name, text in {**plain, **source.constants}.items()}
-    return {name: tree for name, tree in {**source.functions, **numbers}.items() if name not in but}
