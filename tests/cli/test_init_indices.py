@@ -263,18 +263,29 @@ def test_pooling_has_no_rows_of_vectors(capsys: pytest.CaptureFixture[str]) -> N
     assert said.err.count("a guess: ") == 1 and "a guess: the shape" in said.err
 
 
-def test_a_pointer_that_a_loop_moves_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    _, said = init(
+@pytest.mark.parametrize(
+    ("loop", "known"),
+    [
+        ("for (int k = 0; k < many; ++k)", True),
+        ("for (int k = many; k > 0; --k)", False),
+        ("while (many--)", False),
+    ],
+)
+def test_a_pointer_that_a_loop_moves_by_its_variable_has_a_shape_and_another_is_marked(
+    capsys: pytest.CaptureFixture[str], loop: str, known: bool
+) -> None:
+    data, said = init(
         capsys,
         f"""__global__ void sums(const float* x, float* y, int n, int many) {{
             const int i = {AT};
             if (i >= n) return;
             float sum = 0;
-            for (int k = 0; k < many; ++k) {{ sum += x[i]; x += n; }}
+            {loop} {{ sum += x[i]; x += n; }}
             y[i] = sum;
         }}""",
     )
-    assert "a guess: the shape: a loop moves its pointer" in said.err
+    assert (data["tensors"]["x"]["shape"] == ["many", "n"]) == known
+    assert ("a guess: the shape: a loop moves its pointer" in said.err) != known
 
 
 def test_elements_that_a_thread_takes_together_are_a_whole_number(capsys: pytest.CaptureFixture[str]) -> None:

@@ -410,3 +410,45 @@ __global__ void product(const float* A, const float* B, float* C, int M, int N, 
         count == "K / TILE"
     )
     assert "the shape" not in said.err
+
+
+TILED = """\
+#include <cassert>
+template <const int BM, const int BN, const int BK>
+__global__ void product(int M, int N, int K, const float* A, const float* B, float* C) {
+    __shared__ float a[BM * BK], b[BK * BN];
+    const unsigned int down = blockIdx.y, along = blockIdx.x;
+    ASSERTS
+    A += down * BM * K;
+    B += along * BN;
+    C += down * BM * N + along * BN;
+    const int row = threadIdx.x / BN, column = threadIdx.x % BN;
+    float sum = 0;
+    for (int k = 0; k < K; k += BK) {
+        a[threadIdx.x] = A[threadIdx.x / BK * K + threadIdx.x % BK];
+        b[row * BN + column] = B[row * N + column];
+        __syncthreads();
+        A += BK;
+        B += BK * N;
+        for (int i = 0; i < BK; ++i) sum += a[row * BK + i] * b[i * BN + column];
+        __syncthreads();
+    }
+    C[row * N + column] = sum;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "asserted", ["assert(BM * BK == blockDim.x);\n    assert(BN * BK == blockDim.x);", ""]
+)
+def test_blocks_of_tiles_whose_pointers_a_loop_moves_are_read(
+    capsys: pytest.CaptureFixture[str], asserted: str
+) -> None:
+    data, said = init(capsys, TILED.replace("ASSERTS", asserted))
+    assert [one["shape"] for one in data["tensors"].values()] == [["M", "K"], ["K", "N"], ["M", "N"]]
+    assert launch(data)["grid"] == ["ceil_div(N, BN)", "ceil_div(M, BM)"]
+    constraints = {*data["variants"]["main"]["constraints"].values()}
+    assert {"M % BM == 0", "N % BN == 0", "K % BK == 0"} <= constraints
+    assert launch(data)["block"] in (["BM * BK"], ["BK * BM"])
+    assert ("BN * BK == BM * BK" in constraints) == bool(asserted)
+    assert "the shape" not in said.err and "a guess: blocks" not in said.err

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tuner.kernel.source.expressions import Sum, plus
+from tuner.kernel.source.expressions import Product, Sum, plus
 from tuner.kernel.source.tree import (
     AROUND,
     address_of,
@@ -73,16 +73,20 @@ class Accesses:
         self.pointers = {name: Use() for name in names}
         self.aliases: dict[str, Alias] = {name: (name, {}, 1) for name in self.pointers}
         """Variables that are pointers, with what each is made of."""
+        self.steps: dict[str, str] = {}
+        """What moves pointers in loops, with the name that it grows by; empty for none."""
         for name, value in values.items():
             if (alias := self._alias(value)) is not None:
                 self.aliases[name] = alias
         for one in walk(body, "assignment_expression"):
             left, right = one.children[0], one.children[-1]
             if text_of(left) in self.pointers and text_of(one.children[1]) == "+=":
-                if _in_loop(one):
+                by = self._in_all_steps(one, right) if _in_loop(one) else self._sum(right) or {}
+                if by is None:
                     self.pointers[text_of(left)].moved = "a loop moves its pointer"
                 else:
-                    self.aliases[text_of(left)] = text_of(left), self._sum(right) or {}, 1
+                    name, before, lanes = self.aliases[text_of(left)]
+                    self.aliases[text_of(left)] = name, plus([before, by]) or {}, lanes
             elif text_of(left) in self.pointers and text_of(one.children[1]) == "=":
                 alias = self._alias(right)
                 if alias is not None and alias[0] == text_of(left) and not _in_loop(one):
@@ -98,6 +102,33 @@ class Accesses:
             for inner in re.findall(r"(\w+)\[", " ".join(parts)):
                 if inner in self.aliases:
                     self.pointers[self.aliases[inner][0]].limits = name
+
+    def _in_all_steps(self, node: Node, by: Node) -> Sum | None:
+        """Return how far a loop has moved a pointer by its variable: N * k where each step of ``k += TILE`` moves it by
+        ``TILE * N``; None where it does not follow from that.
+        """
+        loop = _loop_around(node)
+        update = (
+            loop.child_by_field_name("update") if loop is not None and not _in_loop(loop.parent) else None
+        )
+        if loop is None or update is None or loop.type != "for_statement":
+            return None
+        counter, grown = update.named_children[0], update.named_children[-1]
+        by_one = update.type == "update_expression" and "++" in text_of(update)
+        step = {(): 1} if by_one else self._sum(grown)
+        if step is None or len(step) != 1 or not (by_one or text_of(update.children[1]) == "+="):
+            return None
+        ((own, each),) = step.items()
+        self.steps[text_of(counter)] = own[0] if len(own) == 1 else ""
+        found: dict[Product, int] = {}
+        for product, n in (self._sum(by) or {}).items():
+            rest = list(product)
+            if n % each or any(part not in rest for part in own):
+                return None
+            for part in own:
+                rest.remove(part)
+            found[tuple(sorted((*rest, text_of(counter))))] = n // each
+        return found or None
 
     def _alias(self, node: Node | None) -> Alias | None:
         """Return what a pointer is made of."""
@@ -210,7 +241,11 @@ class Accesses:
         use.whole |= not any(node.start_byte in one for one in self._left_out)
 
 
-def _in_loop(node: Node | None) -> bool:
+def _loop_around(node: Node | None) -> Node | None:
     while node is not None and node.type not in ("for_statement", "while_statement", "do_statement"):
         node = node.parent
-    return node is not None
+    return node
+
+
+def _in_loop(node: Node | None) -> bool:
+    return _loop_around(node) is not None

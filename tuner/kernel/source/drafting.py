@@ -220,7 +220,11 @@ def _parameters(
             most_fitting = max((value for value in values if value <= room), default=room)
             usual = min(int(parameters[one].default or most_fitting), most_fitting)
             parameters[one] = replace(parameters[one], values=sorted({*values, most_fitting}), default=usual)
-    reduce_defaults(parameters, [name for name in block if name in parameters], most or 1024, shared)
+    own = [name for name in block if name in parameters]
+    known = set(re.findall(r"[A-Za-z_]\w*", threads)) <= parameters.keys()
+    limited = {shared: 48 * 1024} if shared else {}
+    limited |= {threads: most or 1024} if threads and known and not own else {}
+    reduce_defaults(parameters, own, most or 1024, limited)
     return parameters, constraints
 
 

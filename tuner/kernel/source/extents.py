@@ -67,6 +67,13 @@ def unbounded(names: SourceNames, use: CodeUse, called: Mapping[str, str] | None
         ):
             free = [size for size in passed if row and size not in found.values()]
             found[block] = free[0] if free else _new(names, "rows", "blocks", f"rows_{axis}")
+        elif (
+            called is None
+            and (tile := _tile(starts[axis], block, use))
+            and all(values[name] == {(block,): 1} for name in variables)
+            and (size := _along(use, starts[axis], block, passed, found))
+        ):
+            found[block] = f"ceil_div({size}, {tile})"
         elif any(map(use.bound, variables)):
             said = (called or {}).get(axis, str(BLOCKS))
             fixed = re.fullmatch(r"\d+|(\d+ \* )?sm_count( \* \d+)?", said)
@@ -166,6 +173,24 @@ def _sizes(index: Sum, block: str, use: CodeUse) -> list[str]:
     return fixed + [part for product in of_block for part in product if use.is_size(part)]
 
 
+def _tile(indices: list[Sum], block: str, use: CodeUse) -> str:
+    """Return what a block's number is multiplied by in all indices, beside sizes: a name or a number; else empty."""
+    tiles = set()
+    for index in indices:
+        for product in _of(index, block):
+            parts = [part for part in product if part != block and not use.is_size(part)]
+            tiles.add(" * ".join([*([str(index[product])] if index[product] != 1 else []), *parts]))
+    tile = tiles.pop() if len(tiles) == 1 else ""
+    return tile if tile.isdecimal() or (tile.isidentifier() and "Dim_" not in tile) else ""
+
+
+def _along(use: CodeUse, indices: list[Sum], block: str, passed: list[str], found: Mapping[str, str]) -> str:
+    """Return the size that blocks of tiles divide, which no other axis has; empty if that is not clear."""
+    lengths = [size for index in indices for size in _length(index, block, use)]
+    taken = re.findall(r"\w+", " ".join(found.values()))
+    return next((size for size in (*lengths, *passed) if size in use.sizes and size not in taken), "")
+
+
 def _counts(index: Sum, block: str, use: CodeUse) -> bool:
     """Return whether an index has a block's number by itself, or times sizes: a row, or an element, for each block."""
     own = _of(index, block)
@@ -213,7 +238,10 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
         found[f"the code keeps {size} numbers in an array"] = f"{names.named(size)} <= {kept}"
         value = names.sizes.get(names.named(size))
         names.sizes[names.named(size)] = min(value, kept) if isinstance(value, int) else kept
-    for size, tile in use.tiles.whole:
+    stepped = {
+        (use.bound(name) or "", step) for name, step in use.steps.items() if names.named(step) in names.found
+    }
+    for size, tile in use.tiles.whole | {(size, step) for size, step in stepped if size in use.sizes}:
         found[f"{size} is a whole number of tiles"] = f"{names.named(size)} % {names.text(tile)} == 0"
     compared = set(re.findall(r"\b(\w+) < (\w+)\b", use.code))
     for index in (index for of in use.pointers.values() for index in of.indices):

@@ -46,6 +46,13 @@ _ASKED = {
 }
 
 
+def is_cooperative(code: str) -> bool:
+    """Return whether code synchronises its grid, all blocks of which then have to be on the GPU at once."""
+    grids = re.findall(r"\bgrid_group (\w+)|\b(\w+) = [\w:]*this_grid\(", code)
+    named = "|".join([r"this_grid\(\)", *(name for pair in grids for name in pair if name)])
+    return bool(re.search(rf"\b(?:{named})\.sync\(|\bsync\((?:{named})\)", code))
+
+
 def without_groups(body: Node | None) -> Node | None:
     """Return code of one-dimensional blocks in which groups' ranks and sizes are those of threads and blocks.
 

@@ -19,16 +19,24 @@ from tuner.kernel.source.expressions import (
     sum_text,
     whole_of,
 )
+from tuner.kernel.source.groups import is_cooperative
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
-from tuner.kernel.source.threads import beside_block, divided, folded, step_of, threads_kept, threads_named
+from tuner.kernel.source.threads import (
+    beside_block,
+    divided,
+    folded,
+    step_of,
+    threads_asserted,
+    threads_kept,
+    threads_named,
+)
 from tuner.kernel.source.tree import code, names_in, text_of
 from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.use import AXES, CodeUse
 
 if TYPE_CHECKING:
     from tree_sitter import Node
-
 
 MOST_THREADS = 1024
 """Of a block; what an index has more of are elements."""
@@ -84,16 +92,9 @@ class LaunchGuess:
             return "fixed"
         return "asked" if self._use.uses("this_cluster") else ""
 
-    @property
-    def _cooperative(self) -> bool:
-        """Whether the code synchronises its grid, all blocks of which then have to be on the GPU at once."""
-        grids = re.findall(r"\bgrid_group (\w+)|\b(\w+) = [\w:]*this_grid\(", self._use.code)
-        named = "|".join([r"this_grid\(\)", *(name for pair in grids for name in pair if name)])
-        return bool(re.search(rf"\b(?:{named})\.sync\(|\bsync\((?:{named})\)", self._use.code))
-
     def _more(self) -> dict[str, Any]:
         """Return the keys of a launch that few have."""
-        more: dict[str, Any] = {"cooperative": True} if self._cooperative else {}
+        more: dict[str, Any] = {"cooperative": True} if is_cooperative(self._use.code) else {}
         if self.clusters == "asked":
             more["cluster"] = Given(["2"], "blocks of a cluster", gap=True)
         return more
@@ -156,6 +157,8 @@ class LaunchGuess:
             )
             called = self._called_shape(1, axis)
             self._threads[axis] = block = called if called in self._names.found else block
+            if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
+                return block, self._names.text(blocks), False
             many = self._called is not None and self._called_shape(0, axis) != "1"
             missed = self._use.uses(f"blockIdx.{axis}") or (axis == "x" and (many or not self._axes()))
             grid = self._by_block(block, self._called_shape(0, axis)) if missed else None
@@ -166,7 +169,7 @@ class LaunchGuess:
         )
         if (blocks := self._use.extents.get(f"blockIdx_{axis}")) is not None:
             return block, blocks, False
-        if of_grid and self._cooperative and self._use.uses("gridDim.x"):
+        if of_grid and is_cooperative(self._use.code) and self._use.uses("gridDim.x"):
             return block, "sm_count", False
         covered = self._names.text(sum_text(factor))
         for one, of_axis in self._threads.items():
@@ -244,6 +247,11 @@ class LaunchGuess:
                 self.constraints[f"{tile} is a whole number of {step}"] = f"{tile} % {step} == 0"
             return step
         called = self._called_shape(1, axis)
+        asserted = [*filter(None, map(self._known, threads_asserted(self._use, axis)))]
+        for other in asserted[1:]:
+            self.constraints[f"the code asserts {other} threads"] = f"{other} == {asserted[0]}"
+        if asserted and called is None:
+            return asserted[0]
         made = python_of(next(iter(self._kernel.launch_bounds), "0"))
         text = self._known(expression_text(replaced(made, {}, numbers_of(self._names.source, found)))) or "0"
         if called is None and self._axes() == 1 and re.search(r"[A-Za-z].*\W", text):
@@ -255,6 +263,8 @@ class LaunchGuess:
         launched = called if called is not None and called.isdecimal() else None
         kept, each = threads_named(self._use, axis)
         kept = self._names.renamed.get(kept, kept)
+        if " * " in kept and called is None and {*kept.split(" * ")} <= found.keys():
+            return kept
         of_option = self._names.options.get(kept, Given([None], "")).value[0]
         of_kept = f"{each} * {kept}" if each > 1 else kept
         if kept and str((found.get(kept) or of_option or 0) * each) == launched:

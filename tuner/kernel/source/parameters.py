@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.expressions.arithmetic import parse
@@ -101,11 +101,12 @@ def parameter_draft(
 
 
 def reduce_defaults(
-    parameters: dict[str, ParameterDraft], block: Sequence[str], most: int, shared: str
+    parameters: dict[str, ParameterDraft], block: Sequence[str], most: int, bounds: Mapping[str, int]
 ) -> None:
     """Take smaller defaults for the threads of a block, the last first, until the kernel can have so many.
 
-    The same goes for static shared memory, whose bytes are an expression.
+    Then others until expressions are within their bounds: what brings one down the most goes first, of equal ones what
+    divides, or else is the largest.
     """
     defaults = {name: int(parameters[name].default or 1) for name in block}
     for name in reversed(block):
@@ -115,12 +116,29 @@ def reduce_defaults(
             defaults[name] = smaller[-1]
     for name, default in defaults.items():
         parameters[name] = replace(parameters[name], default=default)
-    asked = [name for name in parameters if re.search(rf"\b{name}\b", shared)]
-    while asked:
+    for text, bound in bounds.items():
+        asked = [name for name in parameters if re.search(rf"\b{name}\b", text)]
         defaults = {name: int(parameters[name].default or max(parameters[name].values)) for name in asked}
-        bytes_ = parse(shared).number(defaults)
-        name = max(asked, key=defaults.__getitem__)
-        smaller = [value for value in map(int, parameters[name].values) if value < defaults[name]]
-        if bytes_ <= 48 * 1024 or not smaller:
-            break
-        parameters[name] = replace(parameters[name], default=max(smaller))
+        while (now := parse(text).number(defaults)) > bound:
+            changed = [
+                (
+                    parse(text).number({**defaults, name: value}),
+                    value < defaults[name],
+                    -defaults[name],
+                    name,
+                    value,
+                )
+                for name in asked
+                for value in _beside(defaults[name], [*map(int, parameters[name].values)])
+            ]
+            least, _, _, name, value = min(changed, default=(now, False, 0, "", 0))
+            if least >= now:
+                break
+            defaults[name] = value
+            parameters[name] = replace(parameters[name], default=value)
+
+
+def _beside(value: int, values: Sequence[int]) -> list[int]:
+    """Return the next smaller and the next larger of some values."""
+    smaller, larger = [one for one in values if one < value], [one for one in values if one > value]
+    return [*([max(smaller)] if smaller else ()), *([min(larger)] if larger else ())]

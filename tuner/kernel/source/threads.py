@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.source.expressions import (
     Sum,
+    expression_text,
     number_of,
     numbers_of,
     python_of,
     python_text,
+    replaced,
     sum_of,
     sum_text,
 )
@@ -50,7 +52,15 @@ def threads_named(use: CodeUse, axis: str) -> tuple[str, int]:
         for of, extent, _, threads in _by_threads(use)
         if of == axis
     )
-    return next(((names[0], threads) for names, threads in named if len(names) == 1), ("", 1))
+    return next(((" * ".join(names), threads) for names, threads in named if names), ("", 1))
+
+
+def threads_asserted(use: CodeUse, axis: str) -> list[str]:
+    """Return how many threads a block has as the code asserts it: of ``assert(BM * BK == blockDim.x)`` BM * BK."""
+    said = rf"\bassert\((?:blockDim\.{axis} == ([^;=]+)|([^;=]+) == blockDim\.{axis})\) ?;"
+    trees = [python_of(left or right) for left, right in re.findall(said, use.code)]
+    texts = (expression_text(replaced(tree, {}, use.begins)) for tree in trees)
+    return [*dict.fromkeys(text for text in texts if text)]
 
 
 def step_of(use: CodeUse, axis: str) -> str:
@@ -96,7 +106,7 @@ def _by_threads(use: CodeUse) -> Iterator[tuple[str, Sum, Sum, int]]:
     """Yield where the code's own arrays have an element for each thread, or for some: axis, extent, index, how many."""
     threads = {name: sum_of(tree, use.first) for name, tree in use.begins.items()}
     for one, extent, index in _own_elements(use):
-        terms = sum_of(python_of(index), use.first) or {}
+        terms = _divided(sum_of(python_of(index), use.first) or {})
         products = [product for product in terms if product]
         if len(products) != 1 or terms[products[0]] != 1:
             continue
@@ -106,6 +116,18 @@ def _by_threads(use: CodeUse) -> Iterator[tuple[str, Sum, Sum, int]]:
             own = {f"threadIdx_{number[1]}", *(name for name, of in threads.items() if of == {product: 1})}
             if not own.intersection(_compared_around(one)):
                 yield number[1], extent, terms, int(number[2] or 1)
+
+
+def _divided(terms: Sum) -> Sum:
+    """Return a sum with ``x`` for ``x // n * n + x % n``."""
+    for rest in terms:
+        if found := re.fullmatch(r"\((\w+) % ([A-Za-z_]\w*)\)", rest[0] if len(rest) == 1 else ""):
+            whole = tuple(sorted((f"({found[1]} // {found[2]})", found[2])))
+            if terms.get(whole) == terms[rest] and (found[1],) not in terms:
+                return {one: n for one, n in terms.items() if one not in (rest, whole)} | {
+                    (found[1],): terms[rest]
+                }
+    return terms
 
 
 def _compared_around(node: Node) -> Iterator[str]:

@@ -24,6 +24,7 @@ class Tiles:
         sizes: names that the problem decides.
         terms: returns an expression as a sum.
         numbers: what has a value in the source.
+        extents: what variables stay below that nothing is compared with.
     """
 
     def __init__(
@@ -32,9 +33,13 @@ class Tiles:
         sizes: Collection[str],
         terms: Callable[[Node], Sum | None],
         numbers: Mapping[str, ast.expr | None],
+        extents: Mapping[str, str],
     ) -> None:
         self._body, self._sizes, self._terms, self._numbers = body, sizes, terms, numbers
         self._of = dict(self._counted())
+        for name, text in extents.items():
+            if found := _COUNT.fullmatch(text):
+                self._of[name] = found["size"], found["tile"], True
         self.whole: set[tuple[str, str]] = set()
         """Sizes with a tile's, where what is left over is not computed."""
 

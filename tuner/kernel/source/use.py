@@ -109,13 +109,13 @@ class CodeUse:
             for last in map(self.sum, smallest_of(tree, self.variables)):
                 if last and self._of_problem(last) and last.get(()) == -1 and name not in changed:
                     self.bounds.setdefault(name, plus([last, {(): 1}]) or {})
-        self.tiles = Tiles(self.body, self.sizes, self.sum, numbers)
+        self.tiles = Tiles(self.body, self.sizes, self.sum, numbers, extents)
         self.bounds |= dict(self._kept_places()) | self.tiles.bounds
         self.again -= self.bounds.keys()
         loads = {name for name, one in source.macros.items() if one.value.startswith("__ld")}
         names = {one.name: one for one in kernel.parameters if one.type.pointers}
         accesses = Accesses(self.body, names, values, self.sum, list(self._conditional()), loads)
-        self.pointers, self.aliases = accesses.pointers, accesses.aliases
+        self.pointers, self.aliases, self.steps = accesses.pointers, accesses.aliases, accesses.steps
         for use in self.pointers.values():
             use.indices = [self._by_bounded(self.tiles.named(self._named(index))) for index in use.indices]
 
