@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 _COUNT = re.compile(r"\(?(?:ceil_div\()?(?P<size>\w+)(?P<by> //|,) (?P<tile>\w+)\)*")
 
+_WITHIN = re.compile(r"\((?P<of>.+) % \((?P<size>\w+) // (?P<tile>\w+)\)\)")
+"""Which of the tiles in one of another size: t of ``t * 4`` that stays below BK where t is ``x % (BK / 4)``."""
+
 
 class Tiles:
     """The numbers of tiles that code counts.
@@ -52,13 +55,15 @@ class Tiles:
         """Return an index with a name of its own for a number of tiles times a tile's size."""
         left = dict(index)
         for product, factor in index.items():
-            for name in self._of.keys() & product:
-                size, tile, whole = self._of[name]
+            for name in product:
+                tile, new = self._of[name][1] if name in self._of else "", f"{name}_tiles"
+                if found := _WITHIN.fullmatch(name):
+                    tile, new = found["tile"], f"({found['of']} % {found['size']})"
                 by = int(tile) if tile.isdecimal() and factor % int(tile) == 0 else 1
                 if tile in product or by > 1:
                     rest = [part for part in product if part not in (name, tile)]
-                    left[tuple(sorted((*rest, f"{name}_tiles")))] = left.pop(product) // by
-                    self.whole |= {(size, tile)} if whole else set()
+                    left[tuple(sorted((*rest, new)))] = left.pop(product) // by
+                    self.whole |= {self._of[name][:2]} if name in self._of and self._of[name][2] else set()
         return left
 
     def _counted(self) -> Iterator[tuple[str, tuple[str, str, bool]]]:
