@@ -16,6 +16,7 @@ from statistics import fmean
 
 from tuner.core.conditions import Conditions
 from tuner.core.errors import UsageError, first_line, suggestion
+from tuner.core.groups import grouped
 from tuner.core.model import Configuration, Gpu, Problem, Trial, Value
 from tuner.core.observer import Observer
 from tuner.core.stats import Ratio, Verdict
@@ -114,10 +115,7 @@ class Ablation(interleaved.Comparison):
     @property
     def choices(self) -> dict[str, list[Alternative]]:
         """The alternatives to each value, by parameter."""
-        choices: dict[str, list[Alternative]] = {}
-        for one in self.alternatives:
-            choices.setdefault(one.parameter, []).append(one)
-        return choices
+        return grouped(self.alternatives, lambda one: one.parameter)
 
     @property
     def faster(self) -> list[Alternative]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tuner.core.groups import grouped
 from tuner.core.model import value_text
 from tuner.core.stats import UNDECIDED
 from tuner.devices.base import Timed
@@ -153,9 +154,7 @@ def _notes(ladder: Ladder, level: Level) -> list[str]:
     if len(kinds) > 1:
         firsts = "; ".join(f"{kind} {name}" for kind, name in kinds.items())
         notes.append(f"speedups are over the first step of the same {_differing(level)}: {firsts}")
-    reasons: dict[str, list[str]] = {}
-    for name, absence in level.absent.items():
-        reasons.setdefault(absence.reason, []).append(name)
+    reasons = grouped(level.absent, lambda name: level.absent[name].reason)
     for reason, names in reasons.items():
         every = len(names) == len(ladder.steps) > 1
         notes.append(f"{'every step' if every else '; '.join(names)}: {reason}")

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
 from tuner.core.errors import DatabaseError, DeviceError, Interrupted, TunerError
+from tuner.core.groups import grouped
 from tuner.core.model import Configuration, Problem, RunOptions, digest
 from tuner.core.observer import Observer
 from tuner.database.database import Database
@@ -99,11 +100,12 @@ class Building:
         self._candidates = CandidateChoice(request.kernel, self._device.gpu, self._winners(), request.seed)
         self._compare(problems)
         self._compare_between(problems)
-        kinds = _by_kind(one for one in problems if self._races.timings(one).of(one))
+        measured = [one for one in problems if self._races.timings(one).of(one)]
+        kinds = grouped(measured, lambda one: one.kind)
         if not kinds:
             reasons = [reason for _, reason in self._untimed.values()]
             raise DeviceError("no problem could be measured", (reasons or ["allow more time"])[0])
-        return self._built([ones[0] for ones in kinds])
+        return self._built([ones[0] for ones in kinds.values()])
 
     # -- measuring
 
@@ -180,7 +182,8 @@ class Building:
 
     def _compare_between(self, problems: Sequence[Problem]) -> None:
         """Time what is expected to be the fastest at as many problems between: what is kept is for sizes like these."""
-        between_all = [one for ones in _by_kind(problems) for one in between(ones, self._request.seed)]
+        kinds = grouped(problems, lambda one: one.kind).values()
+        between_all = [one for ones in kinds for one in between(ones, self._request.seed)]
         done = self._races.done(COMPARED)
         left = [problem for problem in between_all if problem.key not in done]
         for problem in self._each("comparing between them", left, BETWEEN_BY):
@@ -298,11 +301,3 @@ class Building:
             for one, problem in portfolio.members
         ]
         self._database.record_benchmark(rows)
-
-
-def _by_kind(problems: Iterable[Problem]) -> list[list[Problem]]:
-    """Return the problems of each computation, in their order."""
-    kinds: dict[str, list[Problem]] = {}
-    for problem in problems:
-        kinds.setdefault(problem.kind, []).append(problem)
-    return list(kinds.values())

@@ -14,6 +14,7 @@ from itertools import islice
 
 import numpy as np
 
+from tuner.core.groups import grouped
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel.default import default_configuration
 from tuner.kernel.initial import settle
@@ -99,11 +100,8 @@ class Costs:
 
     def _summands_of(self, problem: Problem, configurations: Sequence[Configuration]) -> list[Floats]:
         key = problem.key
-        new: dict[str, list[Configuration]] = {}
-        for one in configurations:
-            if (one, key) not in self._rows:
-                new.setdefault(one.variant, []).append(one)
-        for ones in new.values():
+        new = [one for one in configurations if (one, key) not in self._rows]
+        for ones in grouped(new, lambda one: one.variant).values():
             rows = summands_at(self._kernel, problem, self._gpu, ones)
             self._rows |= {(one, key): row for one, row in zip(ones, rows, strict=True)}
         return [self._rows[one, key] for one in configurations]
@@ -265,9 +263,7 @@ def spread(problems: Sequence[Problem]) -> list[int]:
     if not problems:
         return []
     logs = np.log2([list(problem.sizes.values()) for problem in problems])
-    waiting: dict[str, list[int]] = {}
-    for number, problem in enumerate(problems):
-        waiting.setdefault(problem.kind, []).append(number)
+    waiting = grouped(range(len(problems)), lambda number: problems[number].kind)
     orders = [_farthest(logs, numbers) for numbers in waiting.values()]
     longest = max(map(len, orders))
     return [order[at] for at in range(longest) for order in orders if at < len(order)]

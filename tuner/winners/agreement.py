@@ -21,6 +21,7 @@ from itertools import chain
 from statistics import median
 
 from tuner.core.errors import DatabaseError
+from tuner.core.groups import grouped
 from tuner.core.model import Configuration, Run
 from tuner.core.stats import equivalence_margin
 from tuner.database.database import Database
@@ -80,9 +81,7 @@ def cards_of(winners: Iterable[StoredWinner]) -> set[str]:
     return {stored.run.gpu.uuid for stored in winners}
 
 
-def agreed_winners(
-    database: Database, filters: Filters, *, kernels: Kernels | None = None
-) -> Selection[AgreedWinner]:
+def agreed_winners(database: Database, filters: Filters, kernels: Kernels) -> Selection[AgreedWinner]:
     """Return the winner of each computation, problem, model of GPU and conditions, in the database's order.
 
     Winners that are not exportable count only where a problem has no other.
@@ -92,13 +91,13 @@ def agreed_winners(
         filters: which winners count.
         kernels: what they were tuned with.
     """
-    kernels = kernels or Kernels()
     selection = database.winners(filters)
-    groups: dict[tuple[object, ...], list[StoredWinner]] = defaultdict(list)
-    for stored in selection.rows:
+
+    def same(stored: StoredWinner) -> tuple[object, ...]:
         run = stored.run
-        key = kernels.computation(run), run.problem.key, run.gpu.name, run.conditions, run.replayed
-        groups[key].append(stored)
+        return kernels.computation(run), run.problem.key, run.gpu.name, run.conditions, run.replayed
+
+    groups = grouped(selection.rows, same)
     return Selection([_agreed(winners) for winners in groups.values()], selection.damaged)
 
 
@@ -123,9 +122,8 @@ def _agreed(winners: Sequence[StoredWinner]) -> AgreedWinner:
     newest = max(exportable, key=lambda stored: stored.id).run.kernel_digest
     same_text = [stored for stored in exportable if stored.run.kernel_digest == newest]
     modes = min(len(_timed(stored)) for stored in same_text)
-    of_configuration: dict[Configuration, list[tuple[StoredWinner, Sequence[_Timed]]]] = defaultdict(list)
-    for stored in same_text:
-        of_configuration[stored.winner.configuration].append((stored, _timed(stored)[:modes]))
+    timed_runs = [(stored, _timed(stored)[:modes]) for stored in same_text]
+    of_configuration = grouped(timed_runs, lambda one: one[0].winner.configuration)
     runs = [timed for runs in of_configuration.values() for _, timed in runs]
     candidates = [_candidate(configuration, of_configuration, runs) for configuration in of_configuration]
     floor = max(in_mode.noise_floor for timed in runs for in_mode in timed)
@@ -209,9 +207,7 @@ def compare_cards(database: Database) -> list[str]:
     A database of one card, one driver and one text of each kernel gives none.
     """
     runs = _measured_runs(database)
-    of_model: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        of_model[run.gpu.name].append(run)
+    of_model = grouped(runs, lambda run: run.gpu.name)
     lines = []
     for model, own in sorted(of_model.items()):
         lines += [*_different_cards(model, own), *_different_software(model, own)]
@@ -229,9 +225,7 @@ def _measured_runs(database: Database) -> list[Run]:
 
 def _different_cards(model: str, runs: Sequence[Run]) -> list[str]:
     """Return how the times of the reference kernel differ from card to card; nothing of one card."""
-    of_card: dict[str, list[Run]] = defaultdict(list)
-    for run in runs:
-        of_card[run.gpu.uuid].append(run)
+    of_card = grouped(runs, lambda run: run.gpu.uuid)
     first, *others = sorted(of_card.values(), key=lambda own: (-len(own), own[0].gpu.uuid))
     if not others:
         return []

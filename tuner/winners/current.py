@@ -14,6 +14,7 @@ from typing import Any
 
 from tuner.core.conditions import Conditions
 from tuner.core.errors import DatabaseError, TunerError
+from tuner.core.groups import grouped
 from tuner.core.model import Configuration, Problem, Run
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
@@ -285,9 +286,7 @@ def latest_mode(winners: Sequence[StoredWinner]) -> tuple[list[StoredWinner], in
     Returns:
         The chosen, and for how many of them there was another mode.
     """
-    groups: dict[tuple[str, str], list[StoredWinner]] = {}
-    for stored in winners:
-        groups.setdefault((stored.run.problem.key, stored.run.gpu.name), []).append(stored)
+    groups = grouped(winners, lambda stored: (stored.run.problem.key, stored.run.gpu.name))
     chosen, several = [], 0
     for group in groups.values():
         last = max(group, key=lambda stored: (not stored.run.replayed, stored.created_at)).run

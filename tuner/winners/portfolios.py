@@ -16,6 +16,7 @@ from statistics import median
 import numpy as np
 
 from tuner.core.errors import TunerError
+from tuner.core.groups import grouped
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.database.database import Database
 from tuner.database.records import Benchmark, Filters, StoredWinner
@@ -57,12 +58,9 @@ def timings_of(rows: Iterable[Benchmark]) -> Timings:
     to the level of the earlier ones by the configurations that it shares with them, and its times replace theirs.
     Only a problem's last conditions count, and a comparison that shares nothing is left out.
     """
-    races: dict[tuple[str, str], list[Benchmark]] = {}
-    last: dict[str, Benchmark] = {}
-    for row in rows:
-        if row.configuration is not None:
-            races.setdefault((row.problem.key, row.bench), []).append(row)
-            last[row.problem.key] = row
+    timed = [row for row in rows if row.configuration is not None]
+    races = grouped(timed, lambda row: (row.problem.key, row.bench))
+    last = {row.problem.key: row for row in timed}
     times: dict[str, dict[Configuration, float]] = {}
     for (key, _), race in races.items():
         if race[0].conditions == last[key].conditions:
@@ -155,9 +153,8 @@ def stored_portfolios(
         kernel: whose file decides which of them are current.
         filters: which GPUs, dtypes and conditions count.
     """
-    groups: dict[tuple[str, str], list[Benchmark]] = {}
-    for row in portfolio_rows(database, kernel, filters):
-        groups.setdefault((row.problem.kind, row.gpu.name), []).append(row)
+    recorded = portfolio_rows(database, kernel, filters)
+    groups = grouped(recorded, lambda row: (row.problem.kind, row.gpu.name))
     portfolios = []
     for rows in groups.values():
         kept = [row for row in rows if row.contestant == MEMBER]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from tuner.core.groups import grouped
 from tuner.database.records import StoredWinner
 from tuner.report.html.drawing import (
     ACCENT,
@@ -35,9 +36,7 @@ def roofline(problem: TunedProblem) -> Figure | None:
 
 def rooflines(winners: Sequence[StoredWinner]) -> list[Figure]:
     """Return a roofline for each GPU that has several winners."""
-    by_gpu: dict[str, list[StoredWinner]] = {}
-    for stored in winners:
-        by_gpu.setdefault(stored.run.gpu.name, []).append(stored)
+    by_gpu = grouped(winners, lambda stored: stored.run.gpu.name)
     figures = []
     for number, (name, own) in enumerate(by_gpu.items()):
         times = [(str(one.run.problem), one, one.winner.time_ns) for one in own]
