@@ -54,9 +54,8 @@ def hold(key: str) -> None:
 
 def _here(kernel: Path) -> Path:
     """Return a kernel's file on this host: a built-in one is this package's own."""
-    return (
-        load_kernel(kernel.stem).file if not kernel.is_file() and kernel.stem in builtin_kernels() else kernel
-    )
+    builtin = not kernel.is_file() and kernel.stem in builtin_kernels()
+    return load_kernel(kernel.stem).file if builtin else kernel
 
 
 class Relay:

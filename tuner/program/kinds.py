@@ -134,16 +134,16 @@ def product_kind(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> C
         options, apart, why = _lying(*view)
     if why:
         return CallKind(call, "", sizes, dtype, (), flop, obstacle or why)
+    kernel = plain
     if adds(call) and not obstacle:
         op = expression_of(call, args, kwargs)
-        if op:
-            return CallKind(call, finished, sizes, dtype, (*options, ("op", op)), flop, "", apart)
         if op is None:
             obstacle = "adds what is no bias, row or row-major matrix of its dtype"
-    if of_result != a.dtype and not obstacle:
-        options = (*options, ("op", "x"), ("output", DTYPES[of_result]))
-        return CallKind(call, finished, sizes, dtype, options, flop, "", apart)
-    return CallKind(call, plain, sizes, dtype, options, flop, obstacle, apart)
+        elif op:
+            kernel, options = finished, (*options, ("op", op))
+    elif of_result != a.dtype and not obstacle:
+        kernel, options = finished, (*options, ("op", "x"), ("output", DTYPES[of_result]))
+    return CallKind(call, kernel, sizes, dtype, options, flop, obstacle, apart)
 
 
 Pairs = tuple[tuple[str, Any], ...]

@@ -84,28 +84,6 @@ def ceilings(gpu: Gpu, dtypes: Iterable[str], calibration: Calibration | None) -
     return {name: rate for name, rate in rates.items() if LEAST_RATE < rate < math.inf}
 
 
-def draw_bar(
-    axes: Axes, at: float, length: float, interval: tuple[float, float], colour: str, text: str
-) -> None:
-    """Draw a horizontal bar with its interval, and a text behind both.
-
-    Args:
-        axes: the panel.
-        at: where the bar stands.
-        length: in the unit of the axis, as the ends of the interval; equal ends are not drawn.
-        interval: its ends.
-        colour: of the bar.
-        text: its time.
-    """
-    low, high = interval
-    axes.barh(at, length, height=0.8, color=colour)
-    if low < high:
-        ends = [[max(0.0, length - low)], [max(0.0, high - length)]]
-        axes.errorbar(length, at, xerr=ends, color="#333333", capsize=3, linewidth=1.2)
-    style = {"textcoords": "offset points", "va": "center", "fontsize": 8}
-    axes.annotate(short(text), (max(length, high), at), xytext=(5, 0), **style)
-
-
 def make_logarithmic(
     axes: Axes, which: str, steps: Sequence[float] = (), text: Callable[[float], str] = "{:g}".format
 ) -> None:

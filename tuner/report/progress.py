@@ -200,9 +200,8 @@ def heading(state: State, shown: Collection[str] = (), *, full: bool = False) ->
         lines.append(f"timed {run.conditions}{why}")
     if run.calibration:
         lines += [f"note: {printable(note)}" for note in run.calibration.notes if note not in shown]
-    lines += (
-        left_out_lines(space.left_out) if full or len(set(space.left_out.values())) <= MOST_REASONS else []
-    )
+    if full or len(set(space.left_out.values())) <= MOST_REASONS:
+        lines += left_out_lines(space.left_out)
     if options.time_s is not None and not run.replayed:
         limit = f"no configuration begins after {options.time_s:.3g} s"
         if state.device.host_s > options.time_s:
@@ -233,14 +232,11 @@ def panel_lines(state: State) -> list[str]:
     """Return a run's progress in lines that fit a narrow terminal: trials, best time, its configuration, failures."""
     best = state.incumbent
     lines = ["  ".join(_how_far(state))]
-    lines += (
-        [
-            _how_fast(state, best),
-            Texts.of_space(state.space, foreign=bool(state.run.foreign))(best.configuration),
-        ]
-        if best
-        else ["nothing verified yet"]
-    )
+    if best:
+        texts = Texts.of_space(state.space, foreign=bool(state.run.foreign))
+        lines += [_how_fast(state, best), texts(best.configuration)]
+    else:
+        lines.append("nothing verified yet")
     if last := "  ".join(reversed(_what_happened(state))):  # the failures last: they may be many
         lines.append(last)
     return lines

@@ -12,7 +12,7 @@ from tuner.core.errors import TunerError
 from tuner.core.files import temporary_folder
 from tuner.core.model import Status, Trial
 from tuner.core.stats import Ratio
-from tuner.report.plots import COLOURS, MARKERS, draw_bar, make_logarithmic, sheet, short
+from tuner.report.plots import COLOURS, MARKERS, make_logarithmic, sheet, short
 from tuner.report.result_record import trajectory
 from tuner.report.tables import duration, time_unit
 from tuner.tuning.state import Finish, Result
@@ -118,14 +118,20 @@ def _bars(finish: Finish) -> list[RacedBar]:
 def _draw_bars(axes: Axes, bars: Sequence[RacedBar], light_ns: float) -> None:
     winner_ns = bars[0][1]
     unit, size = time_unit(winner_ns)
+    style = {"textcoords": "offset points", "va": "center", "fontsize": 8}
     for row, (_, time_ns, ratio) in enumerate(bars):
         colour = COLOURS[0] if not row else COLOURS[5] if ratio else FINALIST
-        ends_ns, times = (time_ns, time_ns), f"{time_ns / winner_ns:.3f}x"
+        length = end = time_ns / size
+        times = f"{time_ns / winner_ns:.3f}x"
+        axes.barh(row, length, height=0.8, color=colour)
         if ratio is not None and math.isfinite(ratio.high):
-            ends_ns = ratio.low * winner_ns, ratio.high * winner_ns
+            low, end = (at * winner_ns / size for at in (ratio.low, ratio.high))
+            ends = [[max(0.0, length - low)], [max(0.0, end - length)]]
+            if low < end:
+                axes.errorbar(length, row, xerr=ends, color="#333333", capsize=3, linewidth=1.2)
             times = f"{ratio.median:.3f}x ({ratio.low:.3f} to {ratio.high:.3f})"
         text = duration(time_ns) if time_ns == winner_ns else f"{duration(time_ns)}, {times}"
-        draw_bar(axes, row, time_ns / size, (ends_ns[0] / size, ends_ns[1] / size), colour, text)
+        axes.annotate(text, (max(length, end), row), xytext=(5, 0), **style)
     if light_ns:
         axes.axvline(light_ns / size, color="black", linestyle="dashed", linewidth=1.2)
     axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])

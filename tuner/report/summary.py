@@ -216,13 +216,10 @@ def _default_of(default: Trial, finish: Finish) -> str:
 def _warm(finish: Finish, warm: WarmFinish) -> str:
     """Return the winner's time in the mode warm."""
     text = f"{tables.duration(warm.time_ns)} back to back"
-    if (
-        warm.ratio is None
-        or finish.default is None
-        or finish.default.configuration == finish.winner.configuration
-    ):
+    default = finish.default
+    if warm.ratio is None or default is None or default.configuration == finish.winner.configuration:
         return text
-    return f"{text}, {_compared(warm.ratio, finish, _default_of(finish.default, finish), warm.verdict)}"
+    return f"{text}, {_compared(warm.ratio, finish, _default_of(default, finish), warm.verdict)}"
 
 
 def _why(state: State, finish: Finish, warm: WarmFinish) -> str:
@@ -240,11 +237,8 @@ def _why(state: State, finish: Finish, warm: WarmFinish) -> str:
 
 def _behind(ratio: float, noise_floor: float) -> str:
     """Return how far something is behind the fastest."""
-    return (
-        f"{100 * (ratio - 1):.1f} % behind the fastest"
-        if ratio > 1 + noise_floor
-        else "as fast as the fastest"
-    )
+    slower = ratio > 1 + noise_floor
+    return f"{100 * (ratio - 1):.1f} % behind the fastest" if slower else "as fast as the fastest"
 
 
 def _against_incumbent(state: State, finish: Finish, texts: Texts) -> str:

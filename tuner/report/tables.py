@@ -142,11 +142,9 @@ def speedup(ratio: float | None, low: float | None, high: float | None, verdict:
 
 def warm_text(warm: WarmTime | None) -> str:
     """Return how a winner stands in the mode warm; empty where it was chosen by one mode alone."""
-    return (
-        ""
-        if warm is None
-        else f"{duration(warm.time_ns)}, {100 * (warm.behind - 1):.1f} % behind the fastest"
-    )
+    if warm is None:
+        return ""
+    return f"{duration(warm.time_ns)}, {100 * (warm.behind - 1):.1f} % behind the fastest"
 
 
 def why_not_the_fastest(behind: float, noise_floor: float, margin: float | None, *, known: bool) -> str:
@@ -300,9 +298,7 @@ def _jsonable(value: Any) -> Any:
         return [_jsonable(item) for item in value]
     if isinstance(value, bytes):
         return value.hex()
-    return (
-        str(value) if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value
-    )
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def picked(record: object, *names: str) -> dict[str, Any]:

@@ -268,11 +268,9 @@ def _different_kernels(runs: Sequence[Run]) -> list[str]:
         if len(counted) < 2:
             continue
         computations = {computation for computation, _ in counted if computation}
-        what = (
-            "kernels of this name compute different things"
-            if len(computations) > 1
-            else "its text was changed between runs: their results do not compare"
-        )
+        what = "its text was changed between runs: their results do not compare"
+        if len(computations) > 1:
+            what = "kernels of this name compute different things"
         each = ", ".join(
             f"{digest[:8]} in {tables.counted(count, 'run')}" for (_, digest), count in counted.most_common()
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from tuner.runtime.entries import (
     ConfigurationEntry,
     Constraints,
     LaunchEntry,
-    MapEntry,
     ScalarEntry,
     ScratchEntry,
     TensorEntry,
@@ -274,61 +273,46 @@ def _requirements(bundled: BundledConfiguration, resources: Resources | None) ->
     return tuple((reason, holds) for reason, holds in conditions if holds.tree is not True)
 
 
+def _folded(entry: Any, constants: Mapping[str, Any]) -> Any:
+    """Return an entry with all constants worked into its expressions, those of entries in it included."""
+    if isinstance(entry, Expression):
+        return fold(entry, constants)
+    if isinstance(entry, tuple):
+        return tuple(_folded(one, constants) for one in entry)
+    if not is_dataclass(entry) or isinstance(entry, type):
+        return entry
+    return replace(entry, **{name: _folded(one, constants) for name, one in vars(entry).items()})
+
+
 def _scratch(bundled: BundledConfiguration, item: ScratchEntry) -> ScratchEntry:
-    return replace(
-        item,
-        dtype=bundled.problem.dtypes.get(item.dtype, item.dtype),
-        shape=_all(bundled, item.shape),
-        when=_when(item.when, bundled.constants),
-    )
+    folded: ScratchEntry = _folded(item, bundled.constants)
+    dtype = bundled.problem.dtypes.get(item.dtype, item.dtype)
+    return replace(folded, dtype=dtype, when=_when(item.when, bundled.constants))
 
 
 def _launch(bundled: BundledConfiguration, launch: LaunchSpec, compiled: CompiledLaunch) -> LaunchEntry:
-    def optional(expression: Expression | None) -> Expression | None:
-        return None if expression is None else bundled.fold(expression)
-
+    constants = bundled.constants
     arguments = [
         _argument(bundled, replace(argument, when=None))
         for argument in launch.arguments
         if argument.when is None or bundled.fold(argument.when).tree is True
     ]
-    return LaunchEntry(
-        compiled.entry,
-        tuple(item for item in arguments if item.cluster_order is None or item.cluster_order.tree != 0),
-        _all(bundled, launch.grid),
-        _all(bundled, launch.block),
-        bundled.fold(launch.shared_bytes),
-        _all(bundled, launch.cluster),
-        launch.cooperative,
-        optional(launch.carveout),
-        optional(launch.alignment),
-        _when(launch.when, bundled.constants),
-        optional(launch.resident),
-        launch.programmatic,
-        compiled.cubin,
-        compiled.source,
-        compiled.constants,
-        tuple(replace(loop, count=bundled.fold(loop.count)) for loop in launch.repeat),
-    )
-
-
-def _all(bundled: BundledConfiguration, expressions: Iterable[Expression]) -> tuple[Expression, ...]:
-    return tuple(map(bundled.fold, expressions))
+    folded = vars(_folded(replace(launch, arguments=()), constants))
+    changed = {
+        **vars(compiled),
+        "arguments": tuple(a for a in arguments if a.cluster_order is None or a.cluster_order.tree != 0),
+        "when": _when(launch.when, constants),
+    }
+    return LaunchEntry(**{one.name: changed.get(one.name, folded[one.name]) for one in fields(LaunchEntry)})
 
 
 def _argument(bundled: BundledConfiguration, argument: ArgumentEntry) -> ArgumentEntry:
     kernel, scratch = bundled.kernel, bundled.kernel.variants[bundled.configuration.variant].scratch
-    if argument.value is not None:
-        return replace(argument, value=bundled.fold(argument.value))
-    if argument.cluster_order is not None:
-        return replace(argument, cluster_order=bundled.fold(argument.cluster_order))
-    if argument.index is not None:
-        return replace(argument, index=bundled.fold(argument.index))
     if argument.fields:
         return replace(argument, fields=tuple(_argument(bundled, field) for field in argument.fields))
-    if (cut := argument.map) is not None:
-        sides, (swizzle, promotion) = _all(bundled, cut.box), _all(bundled, (cut.swizzle, cut.promotion))
-        return replace(argument, map=MapEntry(sides, swizzle, promotion, cut.instead))
+    if argument.expressions:
+        folded: ArgumentEntry = _folded(argument, bundled.constants)
+        return folded
     if argument.name in {item.name for item in scratch}:
         return replace(argument, kind="scratch")
     if argument.name in kernel.tensors:

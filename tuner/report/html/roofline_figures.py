@@ -55,12 +55,10 @@ def _figure(
         if metrics.tflops and metrics.gbytes_per_s:  # the database knows the problem's work
             xs.append(metrics.tflops * 1e3 / metrics.gbytes_per_s)
             ys.append(metrics.tflops / slower)
-            share = (
-                f", {percent(metrics.speed_of_light / slower)} of the speed of light"
-                if metrics.speed_of_light
-                else ""
-            )
-            texts.append(inert(f"{name}: {duration(time_ns)}, {ys[-1]:.4g} TFLOP/s{share}", 200))
+            text = f"{name}: {duration(time_ns)}, {ys[-1]:.4g} TFLOP/s"
+            if share := metrics.speed_of_light:
+                text += f", {percent(share / slower)} of the speed of light"
+            texts.append(inert(text, 200))
     steep = {name: rate for name, rate in rates.items() if name.startswith(MEMORY)}
     flat = {name: rate for name, rate in rates.items() if name not in steep}
     if not xs or not flat:
@@ -70,16 +68,10 @@ def _figure(
     ends = [min(*xs, ridge) / 3, max(*xs, ridge) * 5]
     drawn = figure(x="FLOP per byte", y="TFLOP/s", showlegend=True)
     for name, rate in rates.items():
-        line = {
-            "color": THIRD if name in steep else DIM,
-            "dash": "dash" if name.endswith(MEASURED) else "solid",
-        }
+        line = {"color": DIM, "dash": "dash" if name.endswith(MEASURED) else "solid"}
         if name in steep:
-            label, along, flops = (
-                f"{rate / 1e9:.4g} GB/s",
-                [ends[0], highest / rate],
-                [ends[0] * rate, highest],
-            )
+            line["color"], label = THIRD, f"{rate / 1e9:.4g} GB/s"
+            along, flops = [ends[0], highest / rate], [ends[0] * rate, highest]
         else:
             start = rate / widest if widest else ends[0]
             label, along, flops = f"{rate / 1e12:.4g} TFLOP/s", [start, ends[1]], [rate, rate]

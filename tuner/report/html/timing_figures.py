@@ -178,11 +178,8 @@ def overview(winners: Sequence[StoredWinner]) -> Figure | None:
     )
     drawn.update_yaxes(tickvals=places, ticktext=names, range=ends[::-1], showgrid=False)
     said = "Speedup over the default configuration with 95 % intervals. Hollow: no significant difference."
-    said += (
-        f" The figure has {len(shown)} of {len(winners)}; the table has all."
-        if len(shown) < len(winners)
-        else ""
-    )
+    if len(shown) < len(winners):
+        said += f" The figure has {len(shown)} of {len(winners)}; the table has all."
     heads = (
         "kernel",
         "problem",
