@@ -87,15 +87,18 @@ class Duration(Amount):
         return super().convert(value, param, ctx)
 
 
+def shown(spelling: str, default: Any, help_: str, kind: Any = None, **attributes: Any) -> Any:
+    """Return an option whose default stands in its help, with the type of its values."""
+    return option(spelling, default=default, help=help_, type=kind, show_default=True, **attributes)
+
+
 FILE = click.Path(path_type=Path)
 MODES = click.Choice(["cold", "rotating", "warm"])
 MODES_OR_AUTO = click.Choice(["auto", *MODES.choices])
 REGIMES = click.Choice(["rested", "sustained"])
 
 file = partial(option, type=FILE)
-shown = partial(option, show_default=True)
-"""With its default in the help."""
-database = partial(shown, "--db", type=FILE, default=paths.DATABASE, help="Database file.")
+database = partial(shown, "--db", paths.DATABASE, "Database file.", FILE)
 json = partial(flag, "--json", help_="Print JSON.")
 quiet = partial(flag, "-q", "--quiet", help_="Print only the result.")
 full = partial(
@@ -116,12 +119,12 @@ problem_file = partial(file, "--problems", metavar="FILE.csv")
 
 def trials(count: int, help_: str) -> Any:
     """Return ``--trials``, with the default and what it counts."""
-    return shown("-n", "--trials", default=count, type=Count(min=1), help=help_)
+    return option("-n", "--trials", default=count, type=Count(min=1), help=help_, show_default=True)
 
 
 def time(help_: str, spelling: str = "--time", least_s: float = 0.1, default_s: float | None = None) -> Any:
     """Return ``--time`` or another limit, with what it ends, and its limits."""
-    return shown(spelling, default=default_s, type=Duration(min=least_s), metavar="SECONDS", help=help_)
+    return shown(spelling, default_s, help_, Duration(min=least_s), metavar="SECONDS")
 
 
 def output(
@@ -151,43 +154,36 @@ def _regime(_: click.Context, __: click.Parameter, text: str | None) -> Regime |
 
 
 mode = partial(
-    shown,
-    "--mode",
-    default="auto",
-    type=MODES_OR_AUTO,
-    callback=_mode,
-    help="What the caches hold when a timed kernel starts.",
+    shown, "--mode", "auto", "What the caches hold when a timed kernel starts.", MODES_OR_AUTO, callback=_mode
 )
 regime = partial(
     shown,
     "--regime",
-    default="rested",
-    type=REGIMES,
+    "rested",
+    "rested: pauses keep the GPU below its power limit; sustained: no pauses.",
+    REGIMES,
     callback=_regime,
-    help="rested: pauses keep the GPU below its power limit; sustained: no pauses.",
 )
 
 
 def device(gpus: str) -> Any:
     """Return ``--device`` of commands that measure or replay, with how it names GPUs, such as ``cuda, cuda:N``."""
     text = f"auto, {gpus}, replay, replay:FILE, or a T4 or Kernel Tuner cache file."
-    return shown("--device", default="auto", metavar="DEVICE", help=text)
+    return shown("--device", "auto", text, metavar="DEVICE")
 
 
-gpu = partial(shown, "--device", default="cuda", metavar="DEVICE", help="cuda or cuda:N.")
+gpu = partial(shown, "--device", "cuda", "cuda or cuda:N.", metavar="DEVICE")
 mode_as_tuned = partial(option, "--mode", type=MODES, callback=_mode, help="By default as it was tuned.")
 regime_as_tuned = partial(
     option, "--regime", type=REGIMES, callback=_regime, help="By default as it was tuned."
 )
-rounds = partial(
-    shown, "--rounds", default=20, type=Whole(6, 1000), help="Rounds, in each of which all are timed once."
-)
+rounds = partial(shown, "--rounds", 20, "Rounds, in each of which all are timed once.", Whole(6, 1000))
 jobs = partial(option, "-j", "--jobs", type=Jobs(min=1), help="Compiling processes; one per core by default.")
 
 
 def seed(of: str) -> Any:
     """Return ``--seed``, with what it is the seed of, such as ``the inputs``."""
-    return shown("--seed", default=0, type=Count(min=0), help=f"Seed of {of}.")
+    return shown("--seed", 0, f"Seed of {of}.", Count(min=0))
 
 
 def against(names: str) -> Any:

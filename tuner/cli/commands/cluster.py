@@ -48,27 +48,17 @@ class StartArguments:
     """
 
     host: str = shared.shown(
-        "--host",
-        default="127.0.0.1",
-        metavar="ADDRESS",
-        help="Address of this host at which others reach it.",
+        "--host", "127.0.0.1", "Address of this host at which others reach it.", metavar="ADDRESS"
     )
-    port: int = shared.shown(
-        "--port", default=8786, type=shared.Whole(1, 65535), help="Port of the scheduler."
-    )
+    port: int = shared.shown("--port", 8786, "Port of the scheduler.", shared.Whole(1, 65535))
     dashboard: int = shared.shown(
-        "--dashboard",
-        default=8787,
-        type=shared.Whole(-1, 65535),
-        help="Port of the scheduler's web page; -1 for none.",
+        "--dashboard", 8787, "Port of the scheduler's web page; -1 for none.", shared.Whole(-1, 65535)
     )
     join: str | None = option(
         "--join", metavar="HOST:PORT", help="Start only workers, for the scheduler of another host."
     )
     device_name: str = shared.shown(
-        "--device",
-        default="cuda:all",
-        help="GPUs of this host: cuda:all, a list such as cuda:0,cuda:2, or none.",
+        "--device", "cuda:all", "GPUs of this host: cuda:all, a list such as cuda:0,cuda:2, or none."
     )
     folder: Path = folder_option()
 

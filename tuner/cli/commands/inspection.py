@@ -65,9 +65,9 @@ class CheckArguments:
     )
     configurations: str = shared.shown(
         "--configurations",
-        default="20",
+        "20",
+        "Configurations of each variant that are compiled; 0: check only the file.",
         metavar="N|all",
-        help="Configurations of each variant that are compiled; 0: check only the file.",
     )
     cpu: bool = option(
         "--cpu/--no-cpu", default=True, help="Run plain kernels on the CPU and compare their results."
@@ -178,10 +178,7 @@ class SanitizeArguments(ConfigurationArguments):
         "--at", "NAME=N[,...]", "Run at these sizes instead of edge cases; repeat for several."
     )
     edge_sizes: int = shared.shown(
-        "--edges",
-        default=3,
-        type=shared.Whole(min=1, max=48),
-        help="Edge-case sizes for each configuration.",
+        "--edges", 3, "Edge-case sizes for each configuration.", shared.Whole(min=1, max=48)
     )
     output: Path | None = shared.file("-o", "--output", metavar="FOLDER", help="A new folder for the logs.")
     sanitizer_path: Path | None = shared.file(
@@ -193,10 +190,7 @@ class SanitizeArguments(ConfigurationArguments):
         help="Check first that each tool finds a planted fault.",
     )
     deadline_s: float = shared.shown(
-        "--deadline",
-        default=120,
-        type=shared.Amount(min=1),
-        help="Seconds for one configuration at one size.",
+        "--deadline", 120, "Seconds for one configuration at one size.", shared.Amount(min=1)
     )
     device_name: str = shared.gpu()
     seed: int = shared.seed("the inputs, the sample and the sizes")
@@ -248,12 +242,7 @@ class ShowArguments(ProblemArguments):
     variants: tuple[str, ...] = texts(
         "--variant", "NAME", "Only this variant, even if the problem excludes it; repeat for several."
     )
-    cc: int = shared.shown(
-        "--cc",
-        type=int,
-        default=90,
-        help="Compute capability, times ten, of the GPU whose limits count.",
-    )
+    cc: int = shared.shown("--cc", 90, "Compute capability, times ten, of the GPU whose limits count.", int)
     full: bool = flag("--full", help_="Show all variants with their parameters and constraints.")
     as_json: bool = shared.json()
 

@@ -66,9 +66,7 @@ class QueryArguments(Listing):
         help="time, number, id, created, kernel, variant, status, tflops, bandwidth, speed, registers; "
         "-time: descending.",
     )
-    limit: int = shared.shown(
-        "--limit", type=shared.Count(min=0), default=50, help="At most this many rows; 0 for all."
-    )
+    limit: int = shared.shown("--limit", 50, "At most this many rows; 0 for all.", shared.Count(min=0))
     text: str | None = option("--sql", metavar="TEXT", help="One SELECT statement instead of filters.")
     columns: str = shared.stored_filter(
         "--columns",
@@ -178,12 +176,13 @@ class MergeArguments:
     """
 
     others: tuple[Path, ...] = argument(metavar="OTHER...", nargs=-1, type=shared.FILE)
-    db: Path = shared.shown(
+    db: Path = option(
         "--into",
         "--db",
         type=shared.FILE,
         default=paths.DATABASE,
         help="Database file to which they are added.",
+        show_default=True,
     )
 
 

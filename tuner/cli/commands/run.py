@@ -56,9 +56,9 @@ class RunArguments(ProblemTexts):
     )
     effort: str = shared.shown(
         "--effort",
-        type=click.Choice(["quick", "normal", "thorough"]),
-        default="normal",
-        help="How many trials, how long a race, whether to stop early.",
+        "normal",
+        "How many trials, how long a race, whether to stop early.",
+        click.Choice(["quick", "normal", "thorough"]),
     )
     total_time_s: float | None = shared.time(
         "Time for all problems together; problems with more work (calls times time) get more of it.",
@@ -96,16 +96,16 @@ class RunArguments(ProblemTexts):
     device_name: str = shared.device("cuda, cuda:N, cuda:all")
     sampler: str = shared.shown(
         "--sampler",
-        default="gp-ei",
+        "gp-ei",
+        "gp-ei, tpe, random, brute-force, an Optuna sampler by name, or your own as module:Class.",
         metavar="NAME",
-        help="gp-ei, tpe, random, brute-force, an Optuna sampler by name, or your own as module:Class.",
     )
     seed: int = shared.seed("the search and the inputs")
     initial: str = shared.shown(
         "--initial",
-        default="auto",
-        type=click.Choice(["auto", "none"]),
-        help="Try the initial configurations of the kernel's file first, or not.",
+        "auto",
+        "Try the initial configurations of the kernel's file first, or not.",
+        click.Choice(["auto", "none"]),
     )
     db: Path = shared.database()
     jobs: int | None = shared.jobs()

@@ -49,10 +49,7 @@ class BenchArguments(ProblemTexts):
     checking: bool = flag("--check", help_="Exit status 1 if a stored best is slower than it was.")
     history: bool = flag("--history", help_="Print earlier benches; measure nothing.")
     limit: int = shared.shown(
-        "--limit",
-        default=50,
-        type=shared.Whole(min=0),
-        help="At most this many rows of --history; 0 for all.",
+        "--limit", 50, "At most this many rows of --history; 0 for all.", shared.Whole(min=0)
     )
     device_name: str = shared.gpu()
     seed: int = shared.seed("the inputs and the order")
@@ -229,21 +226,15 @@ class PortfolioArguments(ProblemTexts):
     )
     bound: float = shared.shown(
         "--bound",
-        default=1.02,
-        type=shared.Amount(min=1, max=10),
-        help="Stop adding configurations when every size is within this factor of its best.",
+        1.02,
+        "Stop adding configurations when every size is within this factor of its best.",
+        shared.Amount(min=1, max=10),
     )
     cubins: int = shared.shown(
-        "--cubins",
-        default=32,
-        type=shared.Whole(1, 1000),
-        help="At most this many cubins, those of the defaults included.",
+        "--cubins", 32, "At most this many cubins, those of the defaults included.", shared.Whole(1, 1000)
     )
     searched: int = shared.shown(
-        "--search",
-        default=8,
-        type=shared.Count(min=0),
-        help="Number of sizes, far apart, that are searched first.",
+        "--search", 8, "Number of sizes, far apart, that are searched first.", shared.Count(min=0)
     )
     trials: int = shared.trials(48, "Configurations that each of these searches tries.")
     time_s: float | None = shared.time("Start no new measurement after this time.", least_s=1)

@@ -41,16 +41,16 @@ class ExportArguments(LeavingArguments):
     variant: str = shared.stored_filter("--variant", "NAME", "Only this variant; not for a header.")
     kind: str = shared.shown(
         "--format",
-        type=click.Choice(["header", "t4", "kernel-tuner-cache", "optuna"]),
-        default="header",
-        help="header: winners; t4, kernel-tuner-cache: all trials of a problem; optuna: a study.",
+        "header",
+        "header: winners; t4, kernel-tuner-cache: all trials of a problem; optuna: a study.",
+        click.Choice(["header", "t4", "kernel-tuner-cache", "optuna"]),
     )
     output: Path = shared.output("FILE")
     namespace: str = shared.shown(
         "--namespace",
-        default="kernel_tune",
+        "kernel_tune",
+        "C++ namespace; needed if one source file includes two headers of a kernel.",
         metavar="NAME",
-        help="C++ namespace; needed if one source file includes two headers of a kernel.",
     )
     force: bool = flag("--force", help_="Overwrite FILE if it exists.")
     replayed: bool = flag("--replayed", help_="Include winners of replays; they are marked.")
