@@ -98,9 +98,7 @@ def _record(row: AgreedWinner) -> dict[str, Any]:
         **tables.winner_record(row.stored),
         **{name: count for name, (_, count) in counts.items()},
         **{f"{name}_agreeing": agreeing for name, (agreeing, _) in counts.items()},
-        "spread": row.chosen.spread,
-        "raced_behind": row.chosen.raced_behind,
-        "behind": row.chosen.behind,
+        **tables.picked(row.chosen, "spread raced_behind behind"),
         "runs_of_other_texts": row.other_texts,
         "others": [_other(one) for one in row.others],
     }
@@ -112,8 +110,7 @@ def _other(one: WinningConfiguration) -> dict[str, Any]:
         "runs": len(one.winners),
         "cards": len(one.cards),
         "seeds": _numbers(one.winners)[2],
-        "raced_behind": one.raced_behind,
-        "behind": one.behind,
+        **tables.picked(one, "raced_behind behind"),
     }
 
 

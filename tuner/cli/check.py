@@ -16,7 +16,7 @@ from tuner.inspect.check.subjects import Checks
 from tuner.kernel.load import find_kernel
 from tuner.report.next_steps import show_next
 from tuner.report.progress import Progress, counted_line
-from tuner.report.tables import counted, say, show_json, show_line
+from tuner.report.tables import counted, picked, say, show_json, show_line
 
 MISTAKES, UNFINISHED = 1, 124
 """Exit status where something is wrong with the kernel; and where nothing was, but not all was seen: as timeout's."""
@@ -68,11 +68,6 @@ def _count(text: str) -> int | None:
 def _as_json(report: Report) -> dict[str, Any]:
     return {
         "file": str(report.file),
-        "findings": [
-            {"file": str(one.file), "line": one.line, "problem": one.problem, "remedy": one.remedy}
-            for one in report.sorted
-        ],
-        "notes": report.notes,
-        "done": report.done,
-        "complete": report.complete,
+        "findings": [{"file": str(one.file), **picked(one, "line problem remedy")} for one in report.sorted],
+        **picked(report, "notes done complete"),
     }

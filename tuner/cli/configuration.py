@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from tuner.cli.problems import assignments, make_problem
 from tuner.core import paths
 from tuner.core.conditions import Calibration
 from tuner.core.errors import DeviceError, NoGpuError, UsageError, suggestion
-from tuner.core.model import Configuration, Gpu, Problem, Value, value_text
+from tuner.core.model import Configuration, Gpu, Problem, value_text
 from tuner.database.database import Database
 from tuner.database.records import Filters, Selection, StoredTrial, StoredWinner
 from tuner.devices.base import Device, say_nothing
@@ -26,7 +26,7 @@ from tuner.kernel.plan import invalid_reason, tensors_of
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import ParameterSpec, VariantSpec, index_of_text
+from tuner.kernel.variant_spec import index_of_text
 from tuner.report.configurations import ChosenConfiguration, Texts
 from tuner.report.next_steps import kernel_argument
 from tuner.report.tables import say, si
@@ -162,28 +162,15 @@ def parse_configuration(kernel: KernelSpec, text: str) -> Configuration:
     variant = kernel.variants.get(name)
     if variant is None:
         raise UsageError(f"{kernel.name} has no variant {name!r}", suggestion(name, kernel.variants))
-    pairs = assignments([word for word in words if "=" in word], "--config")
-    return Configuration.of(name, {**variant.defaults, **_values(variant, dict(pairs))})
-
-
-def _values(variant: VariantSpec, texts: Mapping[str, str]) -> dict[str, Value]:
-    values: dict[str, Value] = {}
-    for name, text in texts.items():
-        parameter = variant.parameters.get(name)
-        if parameter is None:
-            raise UsageError(
-                f"{variant.name} has no parameter {name!r}", suggestion(name, variant.parameters)
-            )
-        values[name] = _value(parameter, text)
-    return values
-
-
-def _value(parameter: ParameterSpec, text: str) -> Value:
-    if (index := index_of_text(text, parameter.values)) is None:
-        raise UsageError(
-            f"{parameter.name} is never {text!r}", suggestion(text, map(value_text, parameter.values))
-        )
-    return parameter.values[index]
+    values = dict(variant.defaults)
+    for one, value in assignments([word for word in words if "=" in word], "--config"):
+        if one not in variant.parameters:
+            raise UsageError(f"{name} has no parameter {one!r}", suggestion(one, variant.parameters))
+        choices = variant.parameters[one].values
+        if (index := index_of_text(value, choices)) is None:
+            raise UsageError(f"{one} is never {value!r}", suggestion(value, map(value_text, choices)))
+        values[one] = choices[index]
+    return Configuration.of(name, values)
 
 
 def _named_trial(given: ConfigurationArguments) -> StoredTrial | None:

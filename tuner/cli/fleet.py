@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -161,7 +160,7 @@ def run_fleet(
         winners = database.winners(Filters(run=result.run)).rows if compares else []
         trials = database.trials(result.run) if compares else ()
         outcome = database.run(result.run), trials, Best.stored(winners[-1]) if winners else None
-        jobs.done(own, problem, outcome, json.loads(result.record), result.summary, result.nothing)
+        jobs.done(own, problem, outcome, result)
 
     def fail(job: Job, error: str) -> None:
         own, problem, _ = left[job.number]
@@ -227,32 +226,26 @@ def _given_out(jobs: Jobs) -> list[Job]:
             together = [job for job, (other, _, _) in zip(made, jobs.left, strict=True) if other is own]
             estimates_s = [job.estimate_s for job in together]
             for job in together:
-                job.compared, job.settle = together, _settled(jobs, own, together)
+                job.compared, job.settle = together, partial(_settled, jobs, own, together)
                 job.estimate_s = max(estimates_s) if own.worth else sum(estimates_s)
     return made
 
 
-def _settled(jobs: Jobs, own: TuningJob, together: Sequence[Job]) -> Callable[[Gpu], RunOptions]:
-    """Return what says how a problem's dtypes are timed on a GPU."""
+def _settled(jobs: Jobs, own: TuningJob, together: Sequence[Job], gpu: Gpu) -> RunOptions:
+    """Return how a problem's dtypes are timed on a GPU."""
     kernel, regime = jobs.request.kernel, jobs.request.options.regime
 
-    def settle(gpu: Gpu) -> RunOptions:
-        def mode_of(problem: Problem) -> Mode:
-            return choose_conditions(roof_of(kernel, problem, gpu), None, regime)[0].mode
+    def mode_of(problem: Problem) -> Mode:
+        return choose_conditions(roof_of(kernel, problem, gpu), None, regime)[0].mode
 
-        return jobs.options_of(own, mode_of, [job.going_on for job in together])
-
-    return settle
+    return jobs.options_of(own, mode_of, [job.going_on for job in together])
 
 
 def _cards(asked: RunArguments, devices: Sequence[str], slots: Path) -> list[Card]:
     total = asked.jobs or default_jobs()
     compilers = Compilers(total, max(1, total // len(devices)), slots)
 
-    def card(device: str) -> Card:
-        def start(events: Events, facts: GpuFacts | None) -> Link:
-            return ChildLink(events.put, OpenDevice(device, asked.cache, compilers, facts, OPENER))
+    def start(device: str, events: Events, facts: GpuFacts | None) -> Link:
+        return ChildLink(events.put, OpenDevice(device, asked.cache, compilers, facts, OPENER))
 
-        return Card(device, start, not asked.no_overlap)
-
-    return [card(device) for device in devices]
+    return [Card(device, partial(start, device), not asked.no_overlap) for device in devices]

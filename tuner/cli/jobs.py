@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 import re
 import sys
 from collections import Counter
@@ -22,6 +23,7 @@ from tuner.core.errors import TunerError, UsageError
 from tuner.core.model import Problem, Run, RunOptions, Status, Trial
 from tuner.database.database import Database
 from tuner.database.records import Filters
+from tuner.fleet.messages import TaskDone
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.roofline import tuning_seconds
 from tuner.kernel.spec import KernelSpec
@@ -291,32 +293,15 @@ class Jobs:
         modes = {mode_of(problem) for problem, _ in job.to_do} if options.mode is None else set()
         return replace(options, mode=Mode.ROTATING) if len(modes) > 1 else options
 
-    def done(
-        self,
-        job: TuningJob,
-        problem: Problem,
-        outcome: Outcome,
-        record: dict[str, Any],
-        summary: str,
-        nothing: str,
-    ) -> None:
-        """Print a result, and keep it.
-
-        Args:
-            job: the problem's.
-            problem: that one.
-            outcome: of its run.
-            record: JSON of the result.
-            summary: the same as text.
-            nothing: why there is no winner; empty if there is one.
-        """
-        job.records.append(record)
+    def done(self, job: TuningJob, problem: Problem, outcome: Outcome, result: TaskDone) -> None:
+        """Print the result of a job's problem, and keep it; ``outcome`` is that of its run."""
+        job.records.append(json.loads(result.record))
         if not self.asked.as_json:
-            click.echo(summary)
+            click.echo(result.summary)
         if job.comparison is not None:
-            self._compare(job, job.comparison, problem, outcome, nothing)
-        elif nothing:
-            job.without_winner.append(nothing)
+            self._compare(job, job.comparison, problem, outcome, result.nothing)
+        elif result.nothing:
+            job.without_winner.append(result.nothing)
         self._count(job)
 
     def fail(self, job: TuningJob, problem: Problem, error: str, *, inaccurate: bool, fault: bool) -> None:

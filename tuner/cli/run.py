@@ -30,14 +30,15 @@ from tuner.devices.replay import ReplayDevice
 from tuner.devices.started import discard
 from tuner.fleet.cluster import Cluster
 from tuner.fleet.head import OUT_OF_TIME
+from tuner.fleet.searcher import done_of
 from tuner.kernel.load import load_kernel
 from tuner.kernel.space import narrow
 from tuner.report.next_steps import next_steps, show_next
 from tuner.report.plots import check_plot
 from tuner.report.progress import RunProgress
-from tuner.report.result_record import result_as_json, stopped_as_json
+from tuner.report.result_record import stopped_as_json
 from tuner.report.run_plot import plot_run
-from tuner.report.summary import best_so_far, summary, why_nothing
+from tuner.report.summary import best_so_far
 from tuner.report.tables import say, show_json
 from tuner.tuning import session
 from tuner.tuning.accuracy import Best
@@ -217,15 +218,8 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool]) -> None:
             if jobs.seen:
                 click.echo(err=True)
             best = Best.of(result.finish) if result.finish else None
-            nothing = why_nothing(result, database.path) if result.finish is None else ""
-            jobs.done(
-                job,
-                problem,
-                (result.state.run, result.state.trials, best),
-                result_as_json(result),
-                summary(result, database.path, full=asked.full),
-                nothing,
-            )
+            outcome = result.state.run, result.state.trials, best
+            jobs.done(job, problem, outcome, done_of(result, database.path, full=asked.full))
             if asked.plot is not None and job.comparison is None:
                 plot_run(result, asked.plot)
     if jobs.seen:

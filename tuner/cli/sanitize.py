@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 import click
@@ -96,7 +97,7 @@ class _Chosen:
 
     kernel: KernelSpec
     problem: Problem
-    pairs: Sequence[tuple[Problem, Configuration]]
+    cases: Sequence[Case]
     """Each configuration with the problem that it is for."""
     source: str
     """Where they come from."""
@@ -126,11 +127,11 @@ def _refuse_contradictions(asked: SanitizeArguments) -> None:
 def _chosen(asked: SanitizeArguments, gpu: Gpu) -> _Chosen:
     if asked.sample is None:
         one = choose(asked, gpu)
-        return _Chosen(one.kernel, one.problem, [(one.problem, one.configuration)], one.source, one.notes)
+        return _Chosen(one.kernel, one.problem, [Case(one.problem, one.configuration)], one.source, one.notes)
     kernel, problem = named_problem(asked)
     space = SearchSpace.from_kernel(kernel, problem, gpu, asked.variants, seed=asked.seed)
-    pairs = [(problem, configuration) for configuration in draw_sample(space, asked.sample, asked.seed)]
-    return _Chosen(kernel, problem, pairs, f"a sample of {len(space)}, seed {asked.seed}")
+    cases = [Case(problem, configuration) for configuration in draw_sample(space, asked.sample, asked.seed)]
+    return _Chosen(kernel, problem, cases, f"a sample of {len(space)}, seed {asked.seed}")
 
 
 def _winners(given: ConfigurationArguments, gpu: Gpu) -> _Chosen:
@@ -138,24 +139,22 @@ def _winners(given: ConfigurationArguments, gpu: Gpu) -> _Chosen:
     kernel, problem = named_problem(given)
     with Database.open(given.db) as database:
         stored = stored_winners(database, gpu, kernel).rows
-    pairs: dict[tuple[str, Configuration], tuple[Problem, Configuration]] = {}
+    cases: dict[tuple[str, Configuration], Case] = {}
     notes = []
     for winner in stored:
         tuned, configuration = winner.run.problem, winner.winner.configuration
-        if (given.dtypes and tuned.dtypes != problem.dtypes) or (
-            given.options and tuned.options != problem.options
-        ):
+        other_dtypes = given.dtypes and tuned.dtypes != problem.dtypes
+        if other_dtypes or (given.options and tuned.options != problem.options):
             continue
-        reason = invalid_reason(kernel, tuned, gpu, configuration)
-        if reason:
+        if reason := invalid_reason(kernel, tuned, gpu, configuration):
             notes.append(f"left out, {configuration}: {reason}")
-            continue
-        pairs.setdefault((tuned.kind, configuration), (tuned, configuration))
-    if not pairs:
+        else:
+            cases.setdefault((tuned.kind, configuration), Case(tuned, configuration))
+    if not cases:
         nothing = f"no winner of {kernel.name} on {gpu.name} in {given.db} can be run"
         raise DatabaseError(nothing, f"find one with: tune {kernel.name}")
-    source = f"{len(pairs)} winners in {given.db}"
-    return _Chosen(kernel, problem, list(pairs.values()), source, tuple(notes))
+    source = f"{len(cases)} winners in {given.db}"
+    return _Chosen(kernel, problem, list(cases.values()), source, tuple(notes))
 
 
 def _cases(chosen: _Chosen, asked: SanitizeArguments, gpu: Gpu) -> tuple[list[Case], list[LeftOut]]:
@@ -163,13 +162,15 @@ def _cases(chosen: _Chosen, asked: SanitizeArguments, gpu: Gpu) -> tuple[list[Ca
     kernel = chosen.kernel
     cases: list[Case] = []
     left_out: list[LeftOut] = []
-    for problem, configuration in chosen.pairs:
+
+    def fits(configuration: Configuration, problem: Problem) -> bool:
+        return not invalid_reason(kernel, problem, gpu, configuration)
+
+    for one in chosen.cases:
+        problem, configuration = one.problem, one.configuration
         if not asked.size_texts:
-
-            def fits(other: Problem, configuration: Configuration = configuration) -> bool:
-                return not invalid_reason(kernel, other, gpu, configuration)
-
-            small = small_problems(problem, configuration, fits, asked.edge_sizes, asked.seed)
+            suits = partial(fits, configuration)
+            small = small_problems(problem, configuration, suits, asked.edge_sizes, asked.seed)
             cases += [Case(other, configuration) for other in small]
         for text in asked.size_texts:
             pairs = assignments([text], "--at", only=kernel.only_size)

@@ -115,13 +115,10 @@ def _as_json(stored: StoredTrial, launches: Launches) -> dict[str, object]:
         verification.update(worst_ratio=None, norm_error=None)
     return {
         **tables.trial_record(stored),
-        "compile_s": trial.compile_s,
-        "measure_s": trial.measure_s,
+        **tables.picked(trial, "compile_s measure_s"),
         "verification": verification,
         "calibration": stored.run.calibration.to_json() if stored.run.calibration else None,
-        "compile_log": trial.compile_log,
-        "samples_ns": trial.samples_ns,
-        "sources": trial.sources,
+        **tables.picked(trial, "compile_log samples_ns sources"),
         "launches": [launch_record(entry, launch) for entry, launch in launches[0]],
         "launches_note": launches[1],
     }

@@ -46,7 +46,7 @@ from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary, why_nothing
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
-from tuner.tuning.state import State
+from tuner.tuning.state import Result, State
 
 PROGRESS_S = 0.2
 """From one progress message to the next."""
@@ -244,8 +244,18 @@ def _tuned(task: messages.Task, device: Device, conversation: Conversation) -> m
         of_device = isinstance(error, DeviceError) and not isinstance(error, RecordingError)
         inaccurate = isinstance(error, TooInaccurateError)
         return messages.TaskFailed(error.problem, error.remedy, of_device, inaccurate)
-    database = Path(task.database)
-    text, record = summary(result, database, full=task.full), json.dumps(result_as_json(result)).encode()
+    return done_of(result, Path(task.database), full=task.full)
+
+
+def done_of(result: Result, database: Path, *, full: bool) -> messages.TaskDone:
+    """Return what is said of a run that has ended.
+
+    Args:
+        result: of the run.
+        database: where it is kept.
+        full: whether the text names all parameters.
+    """
+    text, record = summary(result, database, full=full), json.dumps(result_as_json(result)).encode()
     nothing = why_nothing(result, database) if result.finish is None else ""
     return messages.TaskDone(result.state.run.id, text, record, nothing)
 
