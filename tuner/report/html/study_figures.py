@@ -1,4 +1,4 @@
-"""What the search has found, drawn by Optuna: history, importances, slices, parallel coordinates, contours.
+"""What the search has found: its convergence; by Optuna importances, slices, parallel coordinates, contours.
 
 Optuna gets a study made for this, not the run's own: times in a unit, the parameters of one variant, and names and
 values whose tags are none (:func:`tuner.report.html.drawing.inert`), for it hands them to Plotly as they are.
@@ -6,6 +6,8 @@ values whose tags are none (:func:`tuner.report.html.drawing.inert`), for it han
 
 from __future__ import annotations
 
+import itertools
+import math
 import sys
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ from tuner.report.html.drawing import (
     SECOND,
     THIRD,
     Figure,
+    figure,
     inert,
     is_number,
     line_at,
@@ -43,7 +46,6 @@ if _UNUSED:
     sys.modules["matplotlib"] = None  # type: ignore[assignment]
 from optuna.visualization import (  # noqa: E402
     plot_contour,
-    plot_optimization_history,
     plot_parallel_coordinate,
     plot_param_importances,
     plot_slice,
@@ -52,7 +54,6 @@ from optuna.visualization import (  # noqa: E402
 if _UNUSED:
     del sys.modules["matplotlib"]
 
-COMPLETE, FAIL = TrialState.COMPLETE, TrialState.FAIL
 FAR = 10.0
 """Times the best, above which the height of a point says nothing that matters."""
 FEWEST_TRIALS = 20
@@ -108,7 +109,7 @@ def study_figures(problem: TunedProblem) -> list[Figure]:
 
 
 def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
-    """Return Optuna's history with steps, failures, the default and the speed of light.
+    """Return the times in their order with the best so far, failures, the default and the speed of light.
 
     Args:
         problem: whose run it is.
@@ -116,28 +117,22 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     """
     trials, (unit, size) = problem.trials, time_unit(timed[0])
     counted = set(map(id, problem.timed))
-    study = _Study()
-    for one in trials:
-        value = (one.time_ns or 0.0) / size if id(one) in counted else None
-        study.add_trial(create_trial(state=COMPLETE if value else FAIL, value=value))
-    drawn = plot_optimization_history(study)
-    drawn.data = drawn.data[:2]  # without the infeasible trials that there are none of
-    points, best = drawn.data
     numbers = [one.number + 1 for one in trials]
+    times = [(one.time_ns or 0.0) / size if id(one) in counted else math.inf for one in trials]
+    best = [least if least < math.inf else None for least in itertools.accumulate(times, min)]
+    every = -(-len(trials) // MOST_POINTS)
+    points = [i for i, time in enumerate(times) if time < math.inf][::every]
     said = f"{{y:.4g}} {unit}<extra></extra>"
     marker = {"color": ACCENT, "opacity": 0.55, "size": 6 if len(trials) < MOST_POINTS else 4}
-    every = -(-len(trials) // MOST_POINTS)
-    xs = [numbers[i] for i in points.x[::every]]
-    points.update(
-        x=xs,
-        y=points.y[::every],
-        text=[row_number(trials[i].id) for i in points.x[::every]],
-        name="trial",
-        marker=marker,
-        hovertemplate=f"trial %{{text}}: %{said}",
-    )
     line = {"shape": "hv", "color": SECOND, "width": 2.2}
-    best.update(x=numbers, name="best so far", line=line, hovertemplate=f"best so far %{said}")
+    drawn = figure(
+        go.Scatter(x=[numbers[i] for i in points], y=[times[i] for i in points], mode="markers", marker=marker,
+                   text=[row_number(trials[i].id) for i in points], name="trial",
+                   hovertemplate=f"trial %{{text}}: %{said}"),
+        go.Scatter(x=numbers, y=best, mode="lines", line=line, name="best so far",
+                   hovertemplate=f"best so far %{said}"),
+        x="trials", y=f"time ({unit})", showlegend=True,
+    )  # fmt: skip
     marks = {"speed of light": (problem.speed_of_light_ns, THIRD)}
     marks["default"] = problem.default.time_ns if problem.default else None, DIM
     known = {name: (ns, colour) for name, (ns, colour) in marks.items() if ns}
@@ -154,17 +149,12 @@ def _convergence(problem: TunedProblem, timed: Sequence[float]) -> Figure:
     crossed = failed[:: -(-len(failed) // MOST_POINTS) or 1]
     top = [10 ** axis["range"][1]] * len(crossed)
     cross = {"symbol": "x-thin", "size": 7, "line": {"width": 1.6, "color": "#d0455b"}}
-    crosses = go.Scatter(
-        x=[one.number + 1 for one in crossed], y=top, mode="markers", marker=cross, cliponaxis=False
-    )
-    crosses.update(
-        name="failed",
-        text=[f"{row_number(one.id)}: {one.status}" for one in crossed],
-        hovertemplate="trial %{text}<extra></extra>",
-    )
-    drawn.add_trace(crosses)
-    drawn.update_xaxes(title_text="trials").update_yaxes(title_text=f"time ({unit})", **axis)
-    drawn.update_layout(hovermode="closest", showlegend=True)
+    drawn.add_trace(
+        go.Scatter(x=[one.number + 1 for one in crossed], y=top, mode="markers", marker=cross, cliponaxis=False,
+                   text=[f"{row_number(one.id)}: {one.status}" for one in crossed], name="failed",
+                   hovertemplate="trial %{text}<extra></extra>")
+    )  # fmt: skip
+    drawn.update_yaxes(**axis)
     caption = f"Each trial in its order, and the best so far. {len(failed) or 'None'} of {len(trials)} trials failed"
     caption += ": the crosses above." if failed else "."
     caption += f" The points are one in {every}." if every > 1 else ""
