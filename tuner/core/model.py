@@ -112,6 +112,9 @@ class Problem:
         """Text that is equal for equal problems only."""
         return canonical_json(self.to_json())
 
+    def __hash__(self) -> int:
+        return hash(self.key)
+
     @cached_property
     def kind(self) -> str:
         """Text that is equal for a kernel's problems that differ in their sizes alone."""

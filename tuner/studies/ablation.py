@@ -25,7 +25,7 @@ from tuner.devices.base import Contestant, Device, Timed
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.plan import invalid_reason, pruning_reason
 from tuner.kernel.spec import KernelSpec
-from tuner.kernel.variant_spec import typed
+from tuner.kernel.variant_spec import VariantSpec, indices, typed
 from tuner.studies import interleaved
 
 ITSELF = "chosen"
@@ -298,8 +298,19 @@ def changes(
             raise UsageError(
                 f"{variant.name} has no parameter {name!r}", suggestion(name, variant.parameters)
             )
+
+    def change(name: str, value: Value) -> Alternative:
+        changed, besides = _with(configuration, name, value), None
+        reason = invalid_reason(kernel, problem, gpu, changed)
+        for companion in _companions(variant, changed, name) if reason else ():
+            if not invalid_reason(kernel, problem, gpu, other := _with(changed, *companion)):
+                changed, besides, reason = other, companion, ""
+                break
+        left_out = "" if reason else pruning_reason(kernel, problem, gpu, changed)
+        return Alternative(name, value, changed, reason, besides, left_out)
+
     return [
-        _change(kernel, problem, gpu, configuration, name, value)
+        change(name, value)
         for name, parameter in variant.parameters.items()
         if not only or name in only
         for value in parameter.values
@@ -307,37 +318,17 @@ def changes(
     ]
 
 
-def _change(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, name: str, value: Value
-) -> Alternative:
-    changed = Configuration.of(configuration.variant, {**configuration.values, name: value})
-    reason = invalid_reason(kernel, problem, gpu, changed)
-    besides = _companion(kernel, problem, gpu, changed, name) if reason else None
-    if besides is not None:
-        changed = Configuration.of(changed.variant, {**changed.values, besides[0]: besides[1]})
-        reason = ""
-    left_out = "" if reason else pruning_reason(kernel, problem, gpu, changed)
-    return Alternative(name, value, changed, reason, besides, left_out)
+def _with(configuration: Configuration, name: str, value: Value) -> Configuration:
+    return Configuration.of(configuration.variant, {**configuration.values, name: value})
 
 
-def _companion(
-    kernel: KernelSpec, problem: Problem, gpu: Gpu, changed: Configuration, kept: str
-) -> tuple[str, Value] | None:
-    """Return the change of one more parameter that makes a configuration valid: the one with the fewest steps in its
-    parameter's list of values, of equals the first in the kernel's file; None if there is none."""
+def _companions(variant: VariantSpec, changed: Configuration, kept: str) -> list[tuple[str, Value]]:
+    """Return all changes of one more parameter: first those with the fewest steps in its parameter's list of values, of
+    equals those that are first in the kernel's file."""
     steps: list[tuple[int, str, Value]] = []
-    for name, parameter in kernel.variants[changed.variant].parameters.items():
+    for name, parameter in variant.parameters.items():
         if name != kept:
-            here = next(
-                i for i, one in enumerate(parameter.values) if typed(one) == typed(changed.values[name])
-            )
-            steps += [
-                (abs(there - here), name, value)
-                for there, value in enumerate(parameter.values)
-                if there != here
-            ]
-    for _, name, value in sorted(steps, key=lambda step: step[0]):
-        other = Configuration.of(changed.variant, {**changed.values, name: value})
-        if not invalid_reason(kernel, problem, gpu, other):
-            return name, value
-    return None
+            here = indices(parameter.values)[typed(changed.values[name])]
+            others = enumerate(parameter.values)
+            steps += [(abs(there - here), name, value) for there, value in others if there != here]
+    return [(name, value) for _, name, value in sorted(steps, key=lambda step: step[0])]

@@ -94,10 +94,8 @@ def _rows(level: Level, ladder: Ladder, heads: tuple[str, str, str], texts: Text
 
     def row(name: str, timed: tuple[StepComparison, Timed] | None) -> dict[str, str]:
         if timed is None:
-            blank = dict.fromkeys(
-                ("step", "in", "time", "rate", "of peak", over, against, "verified", what), ""
-            )
-            return {**blank, "step": name, "time": "-", "verified": "yes"}
+            heads = ("step", "in", "time", "rate", "of peak", over, against, "verified", what)
+            return {**dict.fromkeys(heads, ""), "step": name, "time": "-", "verified": "yes"}
         comparison, timing = timed
         figures, configuration = comparison.metrics(timing), timing.configuration
         return {
@@ -125,11 +123,8 @@ def _against(comparison: StepComparison, timing: Timed) -> str:
     if best_baseline is None or timing.configuration is None:
         return ""
     compared = comparison.against(timing, best_baseline)
-    launch = (
-        comparison.by_launch(timing)
-        and comparison.by_launch(best_baseline)
-        and compared.verdict not in UNDECIDED
-    )
+    short = comparison.by_launch(timing) and comparison.by_launch(best_baseline)
+    launch = short and compared.verdict not in UNDECIDED
     ratio = compared.ratio
     text = tables.speedup(ratio.median, ratio.low, ratio.high, "" if launch else compared.verdict)
     return f"{text}; launch latency" if launch else text

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 
 import numpy as np
@@ -151,28 +151,17 @@ class CandidateChoice:
 
     def __init__(self, kernel: KernelSpec, gpu: Gpu, winners: Sequence[Configuration], seed: int) -> None:
         self.kernel, self.gpu, self._winners, self._seed = kernel, gpu, winners, seed
-        self._validity: dict[tuple[str, Configuration], bool] = {}
-        self._defaults: dict[str, Configuration | None] = {}
         self.costs = Costs(kernel, gpu)
-
-    def runs(self, problem: Problem, configuration: Configuration) -> bool:
-        """Return whether a configuration is valid; decided one by one, as a whole space takes a second to list."""
-        key = (problem.key, configuration)
-        if key not in self._validity:
-            self._validity[key] = not invalid_reason(self.kernel, problem, self.gpu, configuration)
-        return self._validity[key]
+        self.runs = cache(lambda problem, one: not invalid_reason(kernel, problem, gpu, one))
+        """Whether a problem can run a configuration; decided one by one, as a whole space takes a second to list."""
+        self.default = cache(lambda problem: default_configuration(kernel, problem, gpu))
+        """The kernel's default configuration of a problem."""
 
     def contains(self, problem: Problem, configuration: Configuration) -> bool:
         """Return whether a search of a problem may try a configuration."""
         return self.runs(problem, configuration) and not pruning_reason(
             self.kernel, problem, self.gpu, configuration
         )
-
-    def default(self, problem: Problem) -> Configuration | None:
-        """Return the kernel's default configuration of a problem."""
-        if problem.key not in self._defaults:
-            self._defaults[problem.key] = default_configuration(self.kernel, problem, self.gpu)
-        return self._defaults[problem.key]
 
     def first(self, problem: Problem, timings: Timings) -> list[Configuration]:
         """Return what to time at a problem at which nothing was.

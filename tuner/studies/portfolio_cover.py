@@ -8,6 +8,7 @@ that the greedy choice is near the best (Nemhauser, Wolsey and Fisher, Mathemati
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
+from functools import cache
 
 import numpy as np
 
@@ -89,7 +90,7 @@ class Cover:
 
     def __init__(self, races: Races, candidates: CandidateChoice, kinds: Sequence[Problem]) -> None:
         self._races, self._candidates, self._kinds = races, candidates, kinds
-        self._sources: dict[tuple[str, Configuration], frozenset[str]] = {}
+        self._rendered = cache(self._sources)
         self._bundled = [default_configurations(candidates.kernel, kind, candidates.gpu) for kind in kinds]
         """The defaults of each computation that a bundle has anyway, each with a problem."""
         self._base = {name for ones in self._bundled for one in ones for name in self._rendered(*one)}
@@ -206,13 +207,10 @@ class Cover:
     def _cubins(self, kind: Problem, configuration: Configuration) -> frozenset[str]:
         return self._rendered(self.best_at(self._races.timings(kind), configuration), configuration)
 
-    def _rendered(self, problem: Problem, configuration: Configuration) -> frozenset[str]:
+    def _sources(self, problem: Problem, configuration: Configuration) -> frozenset[str]:
         """Return the names of a configuration's sources, each of which becomes a cubin, and of what probes GPUs."""
-        key = (problem.key, configuration)
-        if key not in self._sources:
-            kernel, gpu = self._candidates.kernel, self._candidates.gpu
-            rendered = render(kernel, problem, gpu, configuration)
-            bundled = BundledConfiguration(kernel, problem, gpu, configuration)
-            probe = {"probe"} if bundled.takes_cluster_order else set()
-            self._sources[key] = frozenset(digest(source) for source, _ in rendered) | probe
-        return self._sources[key]
+        kernel, gpu = self._candidates.kernel, self._candidates.gpu
+        rendered = render(kernel, problem, gpu, configuration)
+        bundled = BundledConfiguration(kernel, problem, gpu, configuration)
+        probe = {"probe"} if bundled.takes_cluster_order else set()
+        return frozenset(digest(source) for source, _ in rendered) | probe

@@ -350,16 +350,8 @@ class CompiledOnUse:
 
     def _name(self, bundled: BundledConfiguration, number: int) -> str:
         """Return what stands for a launch's cubin: a text of 32 hexadecimal digits."""
-        file = str(bundled.kernel.file)
-        of = [
-            file,
-            self._codes[file],
-            bundled.problem.key,
-            bundled.gpu.arch,
-            bundled.rendered.key,
-            number,
-        ]
-        return digest(of)
+        file, problem = str(bundled.kernel.file), bundled.problem.key
+        return digest([file, self._codes[file], problem, bundled.gpu.arch, bundled.rendered.key, number])
 
 
 def _is_symbol(entry: str, template: Path) -> bool:
