@@ -213,14 +213,10 @@ class Once(click.Command):
         for parameter, times in Counter(given).items():
             if times == 1 or not isinstance(parameter, click.Option) or parameter.multiple:
                 continue
+            if {*parameter.opts} & {*args} and {*parameter.secondary_opts} & {*args}:
+                both = f"{parameter.opts[-1]} and {parameter.secondary_opts[-1]}"
+                raise UsageError(f"{both} exclude each other", "give one of them")
             if not parameter.is_flag or parameter.secondary_opts:
-                if (
-                    parameter.is_flag
-                    and {*parameter.opts} & {*args}
-                    and {*parameter.secondary_opts} & {*args}
-                ):
-                    both = f"{parameter.opts[-1]} and {parameter.secondary_opts[-1]}"
-                    raise UsageError(f"{both} exclude each other", "give one of them")
                 name = "/".join((parameter.opts[-1], *parameter.secondary_opts[-1:]))
                 raise UsageError(f"{name} is given {times} times", "give it once, and run a command for each")
         return super().parse_args(ctx, args)

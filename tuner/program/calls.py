@@ -26,6 +26,7 @@ from tuner.core.stats import median
 from tuner.program.calling import torch_call
 from tuner.program.kinds import PRODUCTS, REDUCTIONS, CallKind, CallMode, kind_of
 from tuner.program.timing import times_in_turn
+from tuner.report.layout import drawn
 from tuner.report.terminal import printable
 
 Function = Callable[..., Any]
@@ -258,15 +259,10 @@ class Calls:
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return rows as text with a column for each of the head's names; numbers are to the right."""
-    shown = [column for column, name in enumerate(head) if any(row[column] for row in rows)]
-    rows = [[printable(cell) for cell in row] for row in rows]  # decisions come from a file
-    rights = {c: all(row[c][:1].isdigit() or not row[c] for row in rows) for c in shown}
-    widths = {c: max(len(line[c]) for line in (head, *rows)) for c in shown}
-    lines = [
-        "  ".join(line[c].rjust(widths[c]) if rights[c] else line[c].ljust(widths[c]) for c in shown).rstrip()
-        for line in (head, *rows)
-    ]
-    return "\n".join(lines)
+    named = [dict(zip(head, map(printable, row), strict=True)) for row in rows]  # decisions come from a file
+    shown = [name for name in head if any(row[name] for row in named)]
+    right = [name for name in shown if all(row[name][:1].isdigit() or not row[name] for row in named)]
+    return "\n".join(drawn(shown, named, right))
 
 
 _of_graph: WeakKeyDictionary[Any, Counter[CallKind]] = WeakKeyDictionary()

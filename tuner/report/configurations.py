@@ -133,23 +133,19 @@ class StoredTexts:
 
 def shape_text(launch: Launch) -> str:
     """Return grid, block and whatever else a launch has besides its arguments."""
-    shared = f"{launch.shared_bytes} bytes of dynamic shared memory" if launch.shared_bytes else ""
-    cluster = f"clusters of {_sides(launch.cluster)}" if launch.cluster else ""
-    carveout = f"carveout {launch.carveout} %" if launch.carveout is not None else ""
-    cooperative = "cooperative" if launch.cooperative else ""
-    programmatic = "begins before the kernel before it ends" if launch.programmatic else ""
-    filled = ", ".join(f"{symbol} filled from {tensor}" for symbol, tensor, _ in launch.constants)
-    parts = [
-        f"grid {_sides(launch.grid)}",
-        f"block {_sides(launch.block)}",
-        cluster,
-        shared,
-        cooperative,
-        programmatic,
-        carveout,
-        filled,
-    ]
-    return ", ".join(filter(None, parts))
+    parts = [f"grid {_sides(launch.grid)}", f"block {_sides(launch.block)}"]
+    if launch.cluster:
+        parts.append(f"clusters of {_sides(launch.cluster)}")
+    if launch.shared_bytes:
+        parts.append(f"{launch.shared_bytes} bytes of dynamic shared memory")
+    if launch.cooperative:
+        parts.append("cooperative")
+    if launch.programmatic:
+        parts.append("begins before the kernel before it ends")
+    if launch.carveout is not None:
+        parts.append(f"carveout {launch.carveout} %")
+    parts += [f"{symbol} filled from {tensor}" for symbol, tensor, _ in launch.constants]
+    return ", ".join(parts)
 
 
 def arguments_text(launch: Launch) -> str:
@@ -159,18 +155,12 @@ def arguments_text(launch: Launch) -> str:
 
 def launch_record(entry: str, launch: Launch) -> dict[str, Any]:
     """Return a launch for ``--json``."""
-    return {
-        "entry": entry,
-        **picked(
-            launch, "grid block cluster shared_bytes cooperative carveout alignment resident programmatic"
-        ),
-        "arguments": [_argument_record(*argument) for argument in launch.arguments],
-        **(
-            {"constants": {symbol: tensor for symbol, tensor, _ in launch.constants}}
-            if launch.constants
-            else {}
-        ),
-    }
+    shape = "grid block cluster shared_bytes cooperative carveout alignment resident programmatic"
+    arguments = [_argument_record(*argument) for argument in launch.arguments]
+    record = {"entry": entry, **picked(launch, shape), "arguments": arguments}
+    if launch.constants:
+        record["constants"] = {symbol: tensor for symbol, tensor, _ in launch.constants}
+    return record
 
 
 def buffer_record(buffer: Buffer) -> dict[str, Any]:

@@ -116,7 +116,7 @@ def table_lines(
     rows = [dict(zip(heads, row, strict=True)) for row in cells]
     lines: list[str] = []
     if available is None or _fits(heads, rows, available):
-        return _drawn(heads, rows, right, rule=available is not None)
+        return drawn(heads, rows, right, rule=available is not None)
     heads = [head for head in heads if any(row[head] for row in rows)]
     if len(rows) == 1 and not _fits(heads, rows, available):
         return pair_lines(_labelled(head, rows[0][head]) for head in heads)
@@ -135,7 +135,7 @@ def table_lines(
         heads.remove(moved)
         below.append(moved)
     below.sort(key=list(columns).index)
-    return lines + _drawn(heads, rows, right, rule=True, below=below, available=available)
+    return lines + drawn(heads, rows, right, rule=True, below=below, available=available)
 
 
 def _natural(head: str, rows: Sequence[dict[str, str]]) -> int:
@@ -146,15 +146,25 @@ def _fits(heads: Sequence[str], rows: Sequence[dict[str, str]], available: int) 
     return sum(_natural(head, rows) for head in heads) + len(GAP) * (len(heads) - 1) <= available
 
 
-def _drawn(
+def drawn(
     heads: Sequence[str],
     rows: Sequence[dict[str, str]],
     right: Collection[str],
     *,
-    rule: bool,
+    rule: bool = False,
     below: Sequence[str] = (),
     available: int = ENDLESS,
 ) -> list[str]:
+    """Return a table in lines.
+
+    Args:
+        heads: of the columns.
+        rows: texts by head.
+        right: columns that are aligned to the right.
+        rule: whether a line stands below the heads.
+        below: columns that stand below their row.
+        available: columns of the terminal.
+    """
     size = {head: min(_natural(head, rows), available) for head in heads}
 
     def line(texts: Sequence[str]) -> str:

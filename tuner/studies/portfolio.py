@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeVar
 
 from tuner.core.errors import DatabaseError, DeviceError, Interrupted, TunerError
@@ -119,8 +118,7 @@ class Building:
                 trials=request.trials, seed=request.seed, mode=request.mode, regime=request.regime
             )
             search = Request(request.kernel, problem, options)
-            work = partial(session.tune, search, self._device, database, Observer(), self._stop)
-            self._attempt(problem, work)
+            self._attempt(problem, session.tune, search, self._device, database, Observer(), self._stop)
 
     def _winners(self) -> list[Configuration]:
         """Return the configurations that won, on this model of GPU first."""
@@ -140,7 +138,7 @@ class Building:
             self._progress.step(f"{problem}: {len(chosen)} configurations")
             after = next(following, None)
             now, chosen = chosen, self._chosen(after) if after is not None else []
-            self._attempt(problem, partial(self._compare_at, problem, now))
+            self._attempt(problem, self._compare_at, problem, now)
         self._untimed |= waiting
 
     def _chosen(self, problem: Problem) -> list[Configuration]:
@@ -203,16 +201,15 @@ class Building:
     def _screen(self, problem: Problem, ones: Sequence[Configuration], tag: str) -> None:
         self._progress.step(f"{problem}: {len(ones)} configurations")
         self._device.compile_ahead(self._request.kernel, problem, ones)
-        work = partial(self._races.run, problem, ones, SCREEN_ROUNDS, SCREEN_SAMPLES, tag)
-        self._attempt(problem, work)
+        self._attempt(problem, self._races.run, problem, ones, SCREEN_ROUNDS, SCREEN_SAMPLES, tag)
 
-    def _attempt(self, problem: Problem, work: Callable[[], object]) -> None:
+    def _attempt(self, problem: Problem, work: Callable[..., object], *of: object) -> None:
         """Do something for a problem; if that fails, say so and go on."""
         if self._stop():
             raise Interrupted("stopped; everything measured is kept", "the same command goes on")
         try:
             with self._timed_step():
-                work()
+                work(*of)
         except (Interrupted, DatabaseError):
             raise
         except TunerError as error:
@@ -266,8 +263,7 @@ class Building:
         """Time what is kept where it was not yet."""
         for problem, ones in self._each("timing what is kept", missing, 1.0):
             self._progress.step(f"{problem}: {len(ones) - 1} configurations")
-            work = partial(self._races.run, problem, ones, FILL_ROUNDS, COMPARE_SAMPLES, COMPARED)
-            self._attempt(problem, work)
+            self._attempt(problem, self._races.run, problem, ones, FILL_ROUNDS, COMPARE_SAMPLES, COMPARED)
 
     def _tags(self) -> tuple[str, ...]:
         """Return what a finished portfolio was asked for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from tuner.core import paths
@@ -151,8 +151,7 @@ def _as_before(made: Manifest) -> bool:
     for one in made.computations:
         dtypes |= {*one.dtypes.values(), *(item.dtype for item in one.tensors)}
         dtypes |= {item.dtype for item in one.scalars}
-    for each in made.configurations:
-        dtypes |= {item.dtype for item in each.scratch}
+    dtypes |= {item.dtype for each in made.configurations for item in each.scratch}
     arguments = [argument for launch in launches for argument in launch.arguments]
     later = any(argument.fields or argument.one_of for argument in arguments)
     later = later or any(launch.constants or launch.repeat for launch in launches)
@@ -174,13 +173,11 @@ def json_of(value: Any) -> Any:
             return [json_of(item) for item in value]
     if not is_dataclass(value):
         return value
-    told = {item.name: getattr(value, item.name) for item in fields(value)}
-    usual = {
-        item.name: item.default
+    return {
+        item.name: json_of(told)
         for item in fields(value)
-        if item.default is not MISSING and item.name not in ALWAYS
+        if (told := getattr(value, item.name)) != item.default or item.name in ALWAYS
     }
-    return {name: json_of(item) for name, item in told.items() if name not in usual or item != usual[name]}
 
 
 def _argument(argument: ArgumentEntry) -> Record:
