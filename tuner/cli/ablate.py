@@ -37,18 +37,16 @@ def ablate(asked: AblateArguments) -> None:
     names = [name.strip() for text in asked.parameters for name in text.split(",") if name.strip()]
     refuse_wrong_names(asked, names)
     refuse_device(asked.device_name)
+    tell = say_nothing if asked.quiet else say
     with (
         stopping() as stop,
-        closing(
-            open_gpu(asked.device_name, asked.kernel_name, asked.jobs, say_nothing if asked.quiet else say)
-        ) as device,
+        closing(open_gpu(asked.device_name, asked.kernel_name, asked.jobs, tell)) as device,
         closing(counting(quiet=asked.quiet, every_s=0.0)) as progress,
     ):
         chosen = choose(asked, device.gpu)
         texts = Texts.of_kernel(chosen.kernel, full=asked.full)
         conditions, why = _conditions(device, chosen, asked)
-        if not asked.quiet:
-            say(f"{chosen.problem} ({conditions}): {texts(chosen.configuration)}")
+        tell(f"{chosen.problem} ({conditions}): {texts(chosen.configuration)}")
         request = part(
             asked,
             AblationRequest,

@@ -14,7 +14,7 @@ from tuner.cli.configuration import open_gpu
 from tuner.cli.filters import problem_filter, report_damage
 from tuner.cli.loader import given_options
 from tuner.cli.problems import make_problems
-from tuner.core.conditions import Mode
+from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import DatabaseError, TunerError, UsageError
 from tuner.core.model import Problem
 from tuner.database.database import Database
@@ -49,11 +49,10 @@ def bench(asked: BenchArguments) -> None:
         study.choose_against(kernel, asked.against)  # a wrong name is refused before anything is measured
     benches = _Benches(asked, kernel)
     text = "cuda" if asked.device_name == "auto" else asked.device_name
+    tell = say_nothing if asked.quiet else say
     try:
         with (
-            closing(
-                open_gpu(text, kernel.name if kernel else "", None, say_nothing if asked.quiet else say)
-            ) as device,
+            closing(open_gpu(text, kernel.name if kernel else "", None, tell)) as device,
             Database.open(asked.db) as database,
         ):
             targets = benches.targets(device, database, problems, fits)
@@ -154,14 +153,11 @@ class _Benches:
         """
         winners = study.stored_winners(database, device.gpu, self.kernel)
         report_damage(winners.damaged, database.path)
-        to_do: list[tuple[Problem, StoredWinner | None]]
+        to_do: dict[Problem, StoredWinner | None]
         if problems is not None:
-            to_do = [(problem, None) for problem in problems]
+            to_do = dict.fromkeys(problems)
         else:
-            fitting = [stored for stored in winners.rows if fits(stored.run.problem)]
-            to_do = list(
-                {stored.run.problem.key: (stored.run.problem, stored) for stored in fitting}.values()
-            )
+            to_do = {one.run.problem: one for one in winners.rows if fits(one.run.problem)}
         name, checking = self.kernel.name if self.kernel else "gemm", self.options.checking
         if not to_do:
             nothing = f"no confirmed winner on {device.gpu.name} in {database.path} fits"
@@ -170,18 +166,15 @@ class _Benches:
             raise DatabaseError(nothing, f"find one with: tune {name}, or give a --size")
         modes = [None if mode == "auto" else Mode(mode) for mode in self.options.modes or ("auto",)]
         targets: list[study.Target] = []
-        for problem, stored in to_do:
+        for problem, stored in to_do.items():
             with self.continuing(str(problem), len(to_do)):
                 kernel = self.kernel or (kernel_of_run(stored.run) if stored else None)
                 assert kernel is not None, "a problem comes with its kernel or with its winner"
-                timed = [
-                    target
-                    for mode in modes
-                    for target in study.targets_of(
-                        device, kernel, problem, winners.rows, mode, self.options.regime
-                    )
-                ]
-                targets += {target.conditions: target for target in timed}.values()
+                timed: dict[Conditions, study.Target] = {}
+                for mode in modes:
+                    found = study.targets_of(device, kernel, problem, winners.rows, mode, self.options.regime)
+                    timed |= {target.conditions: target for target in found}
+                targets += timed.values()
         if checking and targets and not any(target.comparable for target in targets):
             raise UsageError(
                 "there is nothing to check: no winner of such a problem was timed under these conditions",

@@ -200,7 +200,7 @@ def make_problems(kernel: KernelSpec, given: ProblemTexts) -> list[Problem]:
     each = [one.of(kernel, "".join(first)) for one in named]
     for one, problem in zip(named, each, strict=True):
         _say_what_is_replaced(kernel, one.preset, problem)
-    return list({problem.key: problem for problem in each}.values())
+    return list(dict.fromkeys(each))
 
 
 def make_problem(kernel: KernelSpec, given: ProblemArguments) -> Problem:
@@ -230,7 +230,7 @@ def make_choices(kernel: KernelSpec, given: ProblemTexts) -> list[list[Problem]]
     for one in _named(kernel, given, others):
         own = not first and one.fixes_dtype(kernel)
         choices = [one.of(kernel)] if own else [one.of(kernel, dtype) for dtype in tried]
-        choices = list({problem.key: problem for problem in choices}.values())
+        choices = list(dict.fromkeys(choices))
         dtypes_to_try(kernel, [problem.dtype for problem in choices])  # those that rows and presets name
         groups[tuple(problem.key for problem in choices)] = choices
         _say_what_is_replaced(kernel, one.preset, choices[0])

@@ -189,18 +189,13 @@ def _variant_lines(variant: dict[str, Any], kernel: KernelSpec) -> list[Line]:
         lines.append(("  requires ", variant["requires_written"]))
     lines += [("  needs ", f"{reason}:  {condition.written}") for reason, condition in needed]
     width = max((len(p["name"]) for p in variant["parameters"]), default=0)
-    lines += [
-        (
-            f"  {p['name']:<{width}}  ",
-            f"{_choices(p['values'])}  (default {value_text(p['default'])})  {p['doc']}".rstrip(),
-        )
-        for p in variant["parameters"]
-    ]
+    for p in variant["parameters"]:
+        text = f"{_choices(p['values'])}  (default {value_text(p['default'])})  {p['doc']}"
+        lines.append((f"  {p['name']:<{width}}  ", text.rstrip()))
     lines += _default_lines(variant)
     lines += [("  - ", f"{c['reason']}:  {c['written']}") for c in variant["constraints"]]
-    return lines + [
-        ("  - ", f"tried only where: {c['reason']}:  {c['written']}") for c in variant["worthwhile"]
-    ]
+    rules = [f"{c['reason']}:  {c['written']}" for c in variant["worthwhile"]]
+    return [*lines, *(("  - ", f"tried only where: {rule}") for rule in rules)]
 
 
 def _default_lines(variant: dict[str, Any]) -> list[Line]:
@@ -229,11 +224,8 @@ def _initial_lines(data: dict[str, Any]) -> list[Line]:
     for number, one in enumerate(data["seeds"], 1):
         doc = f"  ({one['doc']})" if one["doc"] else ""
         if (configuration := one["configuration"]) is not None:
-            values = [
-                f"{name}={value_text(configuration[name])}"
-                for name in one["parameters"]
-                if name in configuration
-            ]
+            named = [name for name in one["parameters"] if name in configuration]
+            values = [f"{name}={value_text(configuration[name])}" for name in named]
             what = ", the default" if one["default"] else ""
             used.append(("  initial  ", f"{number}. {' '.join([one['variant'], *values])}{what}{doc}"))
         elif one["variant"] in absent:
@@ -261,10 +253,9 @@ def _size(size: dict[str, Any]) -> str:
 
 def _settled(data: dict[str, Any]) -> dict[str, Any]:
     problem = data["problem"]
-    free = {
-        role: dtype for role, dtype in problem["dtypes"].items() if isinstance(data["dtypes"][role], list)
-    }
-    return {"sizes": problem["sizes"], "dtypes": free, "options": problem["options"]}
+    free = [role for role, choices in data["dtypes"].items() if isinstance(choices, list)]
+    dtypes = {role: problem["dtypes"][role] for role in free}
+    return {"sizes": problem["sizes"], "dtypes": dtypes, "options": problem["options"]}
 
 
 def _choices(values: Sequence[Value]) -> str:

@@ -58,16 +58,13 @@ def error_text(error: float) -> str:
 
 def _marks(comparison: Comparison, point: Point) -> list[str]:
     choice = comparison.choice
-    marks = []
-    if choice is not None and point is choice.winner:
-        marks.append("winner")
-    if choice is not None and any(point is tied for tied in choice.tied):
-        marks.append("tied")
-    if point.error > comparison.max_error:
-        marks.append("too inaccurate")
-    if not any(point is other for other in comparison.front):
-        marks.append("not on the front")
-    return marks
+    marks = {
+        "winner": choice is not None and point is choice.winner,
+        "tied": choice is not None and point in choice.tied,
+        "too inaccurate": point.error > comparison.max_error,
+        "not on the front": point not in comparison.front,
+    }
+    return [mark for mark, holds in marks.items() if holds]
 
 
 def _answer(comparison: Comparison) -> str:

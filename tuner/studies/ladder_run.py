@@ -85,15 +85,15 @@ class LadderRun:
 
     def _groups(self, level: ladder.Level) -> list[tuple[Problem, list[StepSpec]]]:
         """Return the problems of a size, each with the steps that solve it; steps that have none are absent."""
-        groups: dict[str, tuple[Problem, list[StepSpec]]] = {}
+        groups: dict[Problem, list[StepSpec]] = {}
         for step in self._sweep.steps:
             try:
                 problem = ladder.problem_of(self._sweep.kernel, self._sweep.base, level.sizes, step)
             except TunerError as error:
                 level.absent[step.name] = Absence(str(error))
                 continue
-            groups.setdefault(problem.key, (problem, []))[1].append(step)
-        return list(groups.values())
+            groups.setdefault(problem, []).append(step)
+        return list(groups.items())
 
     def _compare(self, level: ladder.Level, problem: Problem, steps: Sequence[StepSpec]) -> None:
         """Tune each step of a problem, and time the best of each in turn, if one has a configuration."""
@@ -241,6 +241,7 @@ class LadderRun:
             replayed=device.recorded,
         )
         fixed = {name: tuple(values) for name, values in step.parameters.items()}
+        wanted = ((step.variant,), fixed, None)
         identity = KernelIdentity(self._sweep.kernel)
         earlier: list[Tried] = []
         equal: dict[str, Run] = {}
@@ -253,11 +254,7 @@ class LadderRun:
             if not here or not inside or not identity.same_text(run):
                 continue
             searched = run.options
-            if (searched.variants, dict(searched.fixed), searched.max_error) == (
-                (step.variant,),
-                fixed,
-                None,
-            ):
+            if (searched.variants, dict(searched.fixed), searched.max_error) == wanted:
                 equal.setdefault(run.id, run)
             earlier.append((run, trial))
         return earlier, equal
