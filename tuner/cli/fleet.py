@@ -207,15 +207,8 @@ def _given_out(jobs: Jobs) -> list[Job]:
             run = interrupted_run(database, replace(request, problem=problem), run.device)
             mark = database.mark_of(run.id)
             options = replace(options, trials=run.options.trials)
-        task = Task(
-            "",
-            kernel.file.resolve(),
-            text,
-            problem,
-            options,
-            database=str(database.path),
-            full=jobs.asked.full,
-        )
+        name, full = str(database.path), jobs.asked.full
+        task = Task("", kernel.file.resolve(), text, problem, options, database=name, full=full)
         # What is worth most to a program begins first, as its file has it; else what takes longest.
         estimate_s = -float(number) if own.worth else tuning_seconds(kernel, problem, request.options.trials)
         job = Job(number, task, estimate_s, run, mark, worth=str(own.worth or ""))

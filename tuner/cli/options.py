@@ -192,19 +192,18 @@ def against(names: str) -> Any:
     return texts("--against", "WHAT", f"{names}, {own}; repeat for several.")
 
 
-def stored_filter(spelling: str, metavar: str, help_: str) -> Any:
+def stored_filter(spelling: str, metavar: str, help_: str, **attributes: Any) -> Any:
     """Return a filter of stored results, which is empty where it is left out."""
-    return option(spelling, default="", metavar=metavar, help=help_)
+    return option(spelling, default="", metavar=metavar, help=help_, **attributes)
 
 
 gpu_filter = partial(stored_filter, "--gpu", "TEXT", "Only GPUs whose name contains this.")
 dtype_filter = partial(
-    option,
+    stored_filter,
     "--dtype",
-    default="",
-    metavar="DTYPE",
+    "DTYPE",
+    "Only problems of this dtype.",
     callback=lambda _, __, text: dtype_named(text),
-    help="Only problems of this dtype.",
 )
 mode_filter = partial(option, "--mode", type=MODES, help="Only times of this mode.")
 regime_filter = partial(option, "--regime", type=REGIMES, help="Only times of this regime.")

@@ -310,16 +310,13 @@ def _as_tuned(device: Device, kernel: KernelSpec, stored: StoredWinner) -> Targe
 
 def _nearest(problem: Problem, winners: Sequence[StoredWinner], conditions: Conditions) -> list[StoredWinner]:
     """Return the winners of the same kind, first those of the nearest sizes, by their factor, as the header does."""
-    alike = [
-        stored
-        for stored in sorted(winners, key=lambda stored: stored.created_at, reverse=True)
-        if (stored.run.problem.kernel, stored.run.problem.dtypes, stored.run.problem.options)
-        == (problem.kernel, problem.dtypes, problem.options)
-        and stored.run.problem.sizes.keys() == problem.sizes.keys()
-    ]
+
+    def what(of: Problem) -> tuple[object, ...]:
+        return of.kernel, of.kind, of.sizes.keys()
 
     def order(stored: StoredWinner) -> tuple[float, bool]:
         apart = distance(problem.sizes, problem.sizes, stored.run.problem.sizes)
         return apart, stored.run.conditions != conditions
 
-    return sorted(alike, key=order)
+    newest = sorted(winners, key=lambda stored: stored.created_at, reverse=True)
+    return sorted((one for one in newest if what(one.run.problem) == what(problem)), key=order)

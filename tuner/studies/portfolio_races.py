@@ -146,16 +146,10 @@ class Races:
         for one in timed:
             # By the rounds' ratios to the fastest, which drift does not move.
             ratio = median(a / b for a, b in zip(one.medians_ns, fastest.medians_ns, strict=True))
-            made = row(
-                TIMED,
-                one,
-                tags=tags,
-                time_ns=ratio * fastest.time_ns,
-                ci_low_ns=min(one.medians_ns),
-                ci_high_ns=max(one.medians_ns),
-                noise_floor=self._device.noise_floor(one.time_ns),
-            )
-            rows.append(made)
+            low_ns, high_ns = min(one.medians_ns), max(one.medians_ns)
+            times = {"time_ns": ratio * fastest.time_ns, "ci_low_ns": low_ns, "ci_high_ns": high_ns}
+            floor = self._device.noise_floor(one.time_ns)
+            rows.append(row(TIMED, one, tags=tags, noise_floor=floor, **times))
         self._database.record_benchmark(rows)
         self._rows += rows
         self.measured = True

@@ -149,18 +149,10 @@ def _compiled(
         TunerError: it does not compile, or breaks a constraint on what the compiler reports.
     """
     resources = checked_resources(bundled, compilation)
-    launches = {
-        number: CompiledLaunch.of(
-            _keep(cubin, result.cubins), _keep(source.encode(), result.sources), entry, launch, cubin
-        )
-        for (number, launch), cubin, source, entry in zip(
-            bundled.launches.items(),
-            compilation.cubins,
-            compilation.sources,
-            compilation.entries,
-            strict=True,
-        )
-    }
+    launches, code = {}, (compilation.cubins, compilation.sources, compilation.entries)
+    for (number, launch), cubin, source, entry in zip(bundled.launches.items(), *code, strict=True):
+        names = _keep(cubin, result.cubins), _keep(source.encode(), result.sources)
+        launches[number] = CompiledLaunch.of(*names, entry, launch, cubin)
     return CompiledConfiguration(launches, resources)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,9 +56,9 @@ class Figure:
     """Or what Plotly's JSON would be made of."""
     height: int = 320
     """Pixels."""
-    heads: Sequence[str] = ()
-    """Names of the columns of the same as a table, if there is one; those that begin with ``>`` are numbers."""
-    rows: Sequence[Sequence[object]] = ()
+    rows: Sequence[Mapping[str, object]] = ()
+    """The same as a table, if there is one: values by the heads of the columns, of which those of numbers begin with
+    ``>``."""
     wide: bool = True
     """Whether it takes the page's whole width."""
     least: int = 0

@@ -46,10 +46,18 @@ class ComparedTime(NamedTuple):
     configuration: str = ""
 
     @property
-    def row(self) -> tuple[str, ...]:
+    def row(self) -> dict[str, str]:
         """The same as a row of the table."""
-        ends = "" if self.low is None or self.high is None else f"{self.low:.3f} .. {self.high:.3f}"
-        return self.name, duration(self.time_ns), f"{self.ratio:.3f}x", ends, self.verdict, self.configuration
+        return {
+            "what": self.name,
+            ">time": duration(self.time_ns),
+            ">over the winner's": f"{self.ratio:.3f}x",
+            ">95 % interval": ""
+            if self.low is None or self.high is None
+            else f"{self.low:.3f} .. {self.high:.3f}",
+            "verdict": self.verdict,
+            "configuration: what differs": self.configuration,
+        }
 
 
 def comparison(problem: TunedProblem) -> Figure | None:
@@ -75,16 +83,8 @@ def comparison(problem: TunedProblem) -> Figure | None:
         ends = [names[-1], names[0]]
         drawn.add_trace(line_at(light_ns / bars[0].time_ns, ends, "speed of light", label="", across=False))
         said += f" The dashed line is the speed of light, {duration(light_ns)}."
-    heads = (
-        "what",
-        ">time",
-        ">over the winner's",
-        ">95 % interval",
-        "verdict",
-        "configuration: what differs",
-    )
     title, rows = "The winner beside the default and other baselines", [one.row for one in bars]
-    return Figure("comparison", title, said, drawn, 100 + 34 * len(bars), heads, rows)
+    return Figure("comparison", title, said, drawn, 100 + 34 * len(bars), rows)
 
 
 def _raced(problem: TunedProblem, stored: StoredWinner) -> Iterator[ComparedTime]:
@@ -180,28 +180,25 @@ def overview(winners: Sequence[StoredWinner]) -> Figure | None:
     said = "Speedup over the default configuration with 95 % intervals. Hollow: no significant difference."
     if len(shown) < len(winners):
         said += f" The figure has {len(shown)} of {len(winners)}; the table has all."
-    heads = (
-        "kernel",
-        "problem",
-        "GPU",
-        "timed",
-        ">time",
-        ">rate",
-        ">of the speed of light",
-        "speedup",
-        "source",
-    )
-    rows = []
-    for stored in winners:
-        run, won, metrics = stored.run, stored.winner, stored.metrics
-        rows.append(
-            (run.problem.kernel, problem_text(run.problem), run.gpu.name, run.conditions, duration(won.time_ns),
-             throughput(metrics), percent(metrics.of_peak),
-             speedup(won.ratio, won.ratio_low, won.ratio_high, won.verdict),
-             "recording" if run.replayed else "measured")
-        )  # fmt: skip
     height = 90 + 14 * max(2, *(name.count("<br>") + 2 for name in names)) * len(shown)
-    return Figure("overview", "The best of each problem", said, drawn, height, heads, rows)
+    return Figure(
+        "overview", "The best of each problem", said, drawn, height, list(map(_overview_row, winners))
+    )
+
+
+def _overview_row(stored: StoredWinner) -> dict[str, object]:
+    run, won = stored.run, stored.winner
+    return {
+        "kernel": run.problem.kernel,
+        "problem": problem_text(run.problem),
+        "GPU": run.gpu.name,
+        "timed": run.conditions,
+        ">time": duration(won.time_ns),
+        ">rate": throughput(stored.metrics),
+        ">of the speed of light": percent(stored.metrics.of_peak),
+        "speedup": speedup(won.ratio, won.ratio_low, won.ratio_high, won.verdict),
+        "source": "recording" if run.replayed else "measured",
+    }
 
 
 def outcomes(problem: TunedProblem) -> Figure | None:
@@ -227,11 +224,13 @@ def outcomes(problem: TunedProblem) -> Figure | None:
     drawn.update_traces(hoverinfo="skip").update_xaxes(range=[0, 1.4 * numbers[0]]).update_yaxes(
         autorange="reversed"
     )
-    first = [next(one for one in trials if one.status == kind) for kind in kinds]
-    heads = ("outcome", ">trials", ">for example #", "its message")
-    rows = [(*of, one.id, first_line(one.error)) for of, one in zip(counts, first, strict=True)]
+    rows = []
+    for kind, count in counts:
+        first = next(one for one in trials if one.status == kind)
+        message = first_line(first.error)
+        rows.append({"outcome": kind, ">trials": count, ">for example #": first.id, "its message": message})
     said = "How the trials ended. Only ok can win; ok and slow are verified and timed."
-    return Figure("outcomes", "Outcomes", said, drawn, 100 + 30 * len(counts), heads, rows, wide=False)
+    return Figure("outcomes", "Outcomes", said, drawn, 100 + 30 * len(counts), rows, wide=False)
 
 
 def first_line(text: str) -> str:
