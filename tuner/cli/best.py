@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tuner.cli.commands.results import BestArguments
@@ -44,9 +45,7 @@ def best(asked: BestArguments) -> None:
 
 def _agreement(asked: BestArguments) -> None:
     kernels = Kernels(named_kernel(asked.kernel))
-    agreed, missing = listed_winners(
-        asked, lambda database, fit: agreed_winners(database, fit, kernels=kernels)
-    )
+    agreed, missing = listed_winners(asked, partial(agreed_winners, kernels=kernels))
     if asked.as_json or asked.as_csv:
         show_records(asked, map(_record, agreed.rows), (*tables.WINNER_COLUMNS, *OF_AGREEMENT))
     elif agreed.rows:
@@ -195,8 +194,7 @@ def _resuming(database: Database, kernel: str) -> str:
 
 
 def _best(asked: BestArguments) -> None:
-    named = named_kernel(asked.kernel)
-    winners, missing = listed_winners(asked, lambda database, fit: best_winners(database, fit, named))
+    winners, missing = listed_winners(asked, partial(best_winners, named=named_kernel(asked.kernel)))
     if asked.as_json or asked.as_csv:
         records = (
             {**tables.winner_record(winner.stored), "kernel_state": winner.state.name.lower()}

@@ -126,15 +126,10 @@ def _options_of(given: RunArguments) -> RunOptions:
     Raises:
         UsageError: a text means nothing.
     """
-    return part(
-        given,
-        RunOptions,
-        fixed=fixed_values(given.fixes),
-        one_mode=given.mode is not None,
-        **effort_options(
-            given.effort, given.sampler, given.trials, None if given.stop is None else given.stop == "auto"
-        ),
-    )
+    stop = None if given.stop is None else given.stop == "auto"
+    effort = effort_options(given.effort, given.sampler, given.trials, stop)
+    fixed, one_mode = fixed_values(given.fixes), given.mode is not None
+    return part(given, RunOptions, fixed=fixed, one_mode=one_mode, **effort)
 
 
 def _refuse_recording(device: Device, options: RunOptions) -> None:
@@ -174,9 +169,7 @@ def fixed_values(texts: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
             raise UsageError(
                 f"--fix {text!r} names several parameters", "repeat --fix, once for each of them"
             )
-        fixed[name.strip()] = fixed.get(name.strip(), ()) + tuple(
-            value.strip() for value in values.split(",")
-        )
+        fixed[name.strip()] = (*fixed.get(name.strip(), ()), *map(str.strip, values.split(",")))
     return fixed
 
 

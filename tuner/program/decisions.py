@@ -201,11 +201,8 @@ def _times(rows: list[Answer]) -> Iterator[str]:
     timed = [(row, row.decision) for row in rows if row.calls and row.decision and row.decision.torch_ns]
     if timed:
         own = sum(row.calls * (decision.torch_ns or 0) for row, decision in timed)
-        gain = sum(
-            row.calls * ((decision.torch_ns or 0) - (decision.tuned_ns or 0))
-            for row, decision in timed
-            if decision.replaced
-        )
+        replaced = [(row.calls, decision) for row, decision in timed if decision.replaced]
+        gain = sum(calls * ((one.torch_ns or 0) - (one.tuned_ns or 0)) for calls, one in replaced)
         after = f"with what is replaced {(own - gain) / 1000:.1f} us"
         yield f"torch takes {own / 1000:.1f} us for all that was timed; {after}"
 

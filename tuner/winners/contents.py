@@ -117,9 +117,6 @@ def without_the_rest(winners: Sequence[StoredWinner], portfolios: Sequence[Portf
         (portfolio.problems[0].kind, portfolio.gpu.name): {one for one, _ in portfolio.members}
         for portfolio in portfolios
     }
-    return [
-        stored
-        for stored in winners
-        if stored.winner.configuration
-        in kept.get((stored.run.problem.kind, stored.run.gpu.name), {stored.winner.configuration})
-    ]
+    groups = [kept.get((stored.run.problem.kind, stored.run.gpu.name)) for stored in winners]
+    pairs = zip(winners, groups, strict=True)
+    return [stored for stored, own in pairs if own is None or stored.winner.configuration in own]

@@ -215,10 +215,8 @@ def computation_of(kernel: KernelSpec, problem: Problem) -> Computation:
         for tensor in kernel.tensors.values()
     )
     scalars = (
-        ScalarEntry(
-            scalar.name, problem.dtypes.get(scalar.dtype, scalar.dtype), fold(scalar.value, constants)
-        )
-        for scalar in kernel.scalars.values()
+        ScalarEntry(one.name, problem.dtypes.get(one.dtype, one.dtype), fold(one.value, constants))
+        for one in kernel.scalars.values()
     )
     return Computation(dict(problem.dtypes), dict(problem.options), tuple(tensors), tuple(scalars))
 

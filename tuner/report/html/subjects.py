@@ -98,10 +98,9 @@ class TunedProblem:
         if warm and warm.get("passed_over") is not None:
             how_far = f"{100 * (behind - 1):.2f} % behind the fastest finalist {self.run.conditions.mode}"
             return f"chosen because it is also fast with warm caches: {how_far}"
-        earlier = [
-            one.winner.configuration for one in self.winners if one.created_at < self.winner.created_at
-        ]
-        known, floor = self.winner.winner.configuration in earlier, self.race.noise_floor or 0.0
+        earlier = [one.winner for one in self.winners if one.created_at < self.winner.created_at]
+        known = self.winner.winner.configuration in [one.configuration for one in earlier]
+        floor = self.race.noise_floor or 0.0
         return why_not_the_fastest(behind, floor, self.run.options.margin, known=known)
 
     def configuration_name(self, trial: Trial) -> str:
@@ -234,9 +233,5 @@ def _numbers(row: StoredTrial | StoredWinner | Benchmark) -> list[float | None]:
         return [getattr(row, name, None) for name in _NUMBERS]
     records = [row.trial, *([row.winner] if isinstance(row, StoredWinner) else [])]
     numbers = [getattr(one, name, None) for one in records for name in _NUMBERS]
-    return [
-        *numbers,
-        *row.trial.samples_ns,
-        row.trial.sm_clock_hz or None,
-        *msgspec.structs.astuple(row.metrics),
-    ]
+    rates = msgspec.structs.astuple(row.metrics)
+    return [*numbers, *row.trial.samples_ns, row.trial.sm_clock_hz or None, *rates]

@@ -210,20 +210,9 @@ def outcomes(problem: TunedProblem) -> Figure | None:
     kinds, numbers = [kind for kind, _ in counts], [count for _, count in counts]
     shares = [f"{count} ({percent(count / len(trials))})" for count in numbers]
     colours = [ACCENT if Status(kind).ranked else SECOND for kind in kinds]
-    drawn = figure(
-        go.Bar(
-            x=numbers,
-            y=kinds,
-            orientation="h",
-            marker={"color": colours},
-            text=shares,
-            textposition="outside",
-        ),
-        x="trials",
-    )
-    drawn.update_traces(hoverinfo="skip").update_xaxes(range=[0, 1.4 * numbers[0]]).update_yaxes(
-        autorange="reversed"
-    )
+    bars = go.Bar(x=numbers, y=kinds, orientation="h", marker={"color": colours}, text=shares)
+    drawn = figure(bars, x="trials").update_traces(textposition="outside", hoverinfo="skip")
+    drawn.update_xaxes(range=[0, 1.4 * numbers[0]]).update_yaxes(autorange="reversed")
     rows = []
     for kind, count in counts:
         first = next(one for one in trials if one.status == kind)

@@ -134,12 +134,8 @@ class Judgement:
 
     def _candidate(self, candidate: KernelSpec, name: str) -> CandidateRecord:
         first = default_configuration(candidate, self.task.problems[0], self.device.gpu)
-        return CandidateRecord(
-            name,
-            candidate.file.suffix.removeprefix("."),
-            KernelIdentity(candidate).code,
-            first.values if first is not None else {},
-        )
+        kind, values = candidate.file.suffix.removeprefix("."), first.values if first is not None else {}
+        return CandidateRecord(name, kind, KernelIdentity(candidate).code, values)
 
     def verdict(
         self,
@@ -259,7 +255,6 @@ class _AtProblem:
             failing=failing,
         )
         own, *others = compared.timings
-        low_ns, high_ns = own.interval_ns
         found = [versus(compared, own, other) for other in others]
         named = self._task.against.named
         found += [
@@ -267,17 +262,9 @@ class _AtProblem:
             for failure in compared.failures
             if named or not failure.not_installed
         ]
-        conditions = compared.conditions
-        times = ModeTimes(
-            conditions.mode,
-            conditions.regime,
-            own.time_ns,
-            low_ns,
-            high_ns,
-            compared.noise_floor(own),
-            compared.metrics(own).speed_of_light,
-            tuple(found),
-        )
+        conditions, light = compared.conditions, compared.metrics(own).speed_of_light
+        figures = (own.time_ns, *own.interval_ns, compared.noise_floor(own), light)
+        times = ModeTimes(conditions.mode, conditions.regime, *figures, tuple(found))
         return structs.replace(times, versus=(*times.versus, *self._beside(times)))
 
     def _beside(self, times: ModeTimes) -> Iterator[Versus]:

@@ -41,12 +41,11 @@ def headline(verdict: Verdict) -> str:
 
 
 def _lines(problem: ProblemVerdict) -> Iterator[tuple[str, object]]:
+    right = sum(not why for why in problem.contents.values())
     checked = [
         f"in a fresh process ({tables.duration(problem.fresh_ns)})" if problem.fresh_ns else "",
         f"at {tables.counted(len(problem.sizes), 'other size')}" if problem.sizes else "",
-        f"with {tables.counted(right, 'other content')} of the inputs"
-        if (right := sum(not why for why in problem.contents.values()))
-        else "",
+        f"with {tables.counted(right, 'other content')} of the inputs" if right else "",
         problem.sizes_note,
     ]
     yield "  verified", ", ".join(filter(None, checked))

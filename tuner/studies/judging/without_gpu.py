@@ -36,20 +36,17 @@ def _fault(task: Task, problem: Problem, candidate: KernelSpec, gpu: Gpu, pool: 
     configuration = default_configuration(candidate, problem, gpu)
     if configuration is None:
         return no_configuration(candidate, problem, gpu)
-    request = RenderRequest(
-        task.kernel.file, problem, gpu, configuration, candidate=candidate.candidate
-    )  # fmt: skip
+    request = RenderRequest(task.kernel.file, problem, gpu, configuration, candidate=candidate.candidate)
     compiled = pool.submit(request).result()
     if compiled.status is not Status.OK or compiled.plan is None:
         return compiled.error
     variant = candidate.variants[configuration.variant]
     specs = candidate.launches(problem, gpu, configuration)
+    place = ("variants", variant.name)
     calls = [
-        PlannedCall(
-            ("variants", variant.name), specs[one.code], one, compiled.sources[one.code], request
-        )
+        PlannedCall(place, specs[one.code], one, compiled.sources[one.code], request)
         for one in compiled.plan.launches
-    ]  # fmt: skip
+    ]
     report = Report(candidate.file, TomlLines("", {}))
     check_signatures(candidate, calls, pool, report)
     return next((f"{one.problem}; {one.remedy}" for one in report.sorted), "")
