@@ -80,9 +80,8 @@ def worths(
     calls: dict[str, float] = {}
     for problem, of in rows:
         count = of.get("calls", 1.0)
-        total[problem.key] = total.get(problem.key, 0.0) + count * (
-            of["time_us"] if timed else _operations(kernel, problem)
-        )
+        each = of["time_us"] if timed else _operations(kernel, problem)
+        total[problem.key] = total.get(problem.key, 0.0) + count * each
         calls[problem.key] = calls.get(problem.key, 0.0) + count
     whole = sum(total.values()) or 1.0
     measure = "time" if timed else "operations"

@@ -58,16 +58,13 @@ def run_svg(result: Result) -> bytes:
 def _draw_trials(axes: Axes, trials: Sequence[Trial], light_ns: float) -> None:
     evaluations = trajectory(trials)
     most_ns = _drawn_up_to([one["time_ns"] for one in evaluations if one["time_ns"]])
-    for status, colour, marker in (
-        (Status.OK, COLOURS[4], MARKERS[0]),
-        (Status.SLOW, COLOURS[6], MARKERS[2]),
-    ):
+    styles = {Status.OK: (COLOURS[4], MARKERS[0]), Status.SLOW: (COLOURS[6], MARKERS[2])}
+    for status, (colour, marker) in styles.items():
         own = [one for one in evaluations if one["status"] == status and 0 < (one["time_ns"] or 0) <= most_ns]
         if own:
             numbers, times = [one["evaluation"] for one in own], [one["time_ns"] for one in own]
-            axes.scatter(
-                numbers, times, s=16, color=colour, marker=marker, alpha=0.7, label=str(status), zorder=2
-            )
+            style = {"color": colour, "marker": marker, "label": str(status)}
+            axes.scatter(numbers, times, s=16, alpha=0.7, zorder=2, **style)
     edge = axes.get_xaxis_transform()
     if far := [one["evaluation"] for one in evaluations if (one["time_ns"] or 0) > most_ns]:
         label = f"> {duration(most_ns)}"

@@ -217,9 +217,8 @@ def _text(cell: object) -> str:
 
 def show_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Print names and values in two columns, leaving out what is empty."""
-    for line in pair_lines(
-        (n, value_text(value) if isinstance(value, bool) else value) for n, value in pairs
-    ):
+    shown = ((name, value_text(value) if isinstance(value, bool) else value) for name, value in pairs)
+    for line in pair_lines(shown):
         click.echo(line)
 
 

@@ -119,9 +119,8 @@ class Costs:
         for row, problem in enumerate(timings.problems):
             there, ones, slowdowns = _timed(timings, row)
             errors = slowdowns - self.at(problem, ones)
-            self._errors[row, there] = errors - np.average(
-                errors, weights=1 / (1 + (slowdowns / OF_SLOW) ** 2)
-            )
+            weights = 1 / (1 + (slowdowns / OF_SLOW) ** 2)
+            self._errors[row, there] = errors - np.average(errors, weights=weights)
 
     def _fit(self, timings: Timings) -> None:
         times: dict[str, list[tuple[Floats, float, float]]] = {}

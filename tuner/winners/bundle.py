@@ -44,8 +44,8 @@ def bundle_files(
     Raises:
         BundleError: the manifest is beyond a limit of the launchers.
     """
-    kernel = manifest["kernel"]
-    package = f"kernel_tune_{kernel}"
+    package = f"kernel_tune_{manifest['kernel']}"
+    names = {"kernel": manifest["kernel"], "package": package, "version": manifest["version"]}
     text = f"{canonical_json(manifest)}\n".encode()
     require_within_limits(text)
     files = {
@@ -53,13 +53,9 @@ def bundle_files(
         **{f"cubin/{digest}.cubin": content for digest, content in cubins.items()},
         **{f"src/{digest}.cu": content for digest, content in sources.items()},
         **_launchers(),
-        "__init__.py": _rendered("__init__.py", kernel=kernel),
-        f"lib/cmake/{package}/{package}Config.cmake": _rendered(
-            "Config.cmake", kernel=kernel, package=package
-        ),
-        f"lib/pkgconfig/{package}.pc": _rendered(
-            "pkgconfig.pc", kernel=kernel, package=package, version=manifest["version"]
-        ),
+        "__init__.py": _rendered("__init__.py", **names),
+        f"lib/cmake/{package}/{package}Config.cmake": _rendered("Config.cmake", **names),
+        f"lib/pkgconfig/{package}.pc": _rendered("pkgconfig.pc", **names),
         "LICENSE": _license().encode(),
         "README.md": _readme(manifest, package),
     }
@@ -73,12 +69,10 @@ def _launchers() -> dict[str, bytes]:
     package = paths.package()
     runtime = package / "runtime"
     files = {f"runtime/{path.name}": path for path in runtime.glob("*.py")}
-    headers = {
-        f"include/kernel_tune/{path.name}": path
-        for path in (runtime / "include" / "kernel_tune").glob("*.hpp")
-    }
+    headers = (runtime / "include" / "kernel_tune").glob("*.hpp")
+    files |= {f"include/kernel_tune/{path.name}": path for path in headers}
     others = ("core/__init__.py", "core/errors.py", "core/reading.py", "py.typed")
-    files |= headers | {name: package / name for name in others}
+    files |= {name: package / name for name in others}
     return {name: path.read_bytes() for name, path in files.items()}
 
 
@@ -184,9 +178,8 @@ def _is_bundle(folder: Path) -> bool:
 def _not_written(folder: Path) -> Iterator[Path]:
     """Yield what a bundle's folder has beside what was written and what Python compiled."""
     listed: dict[str, str] = {}
-    with contextlib.suppress(
-        OSError, UnicodeDecodeError
-    ):  # without a list, nothing is known to be a bundle's
+    # Without a list, nothing is known to be a bundle's.
+    with contextlib.suppress(OSError, UnicodeDecodeError):
         lines = read_at_most(folder / WRITTEN, MAX_WRITTEN_BYTES).decode().splitlines()
         listed = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     folders = {folder / "cubin", folder / "src", *(one for name in listed for one in (folder / name).parents)}

@@ -172,20 +172,18 @@ def checked_resources(bundled: BundledConfiguration, compilation: Compilation) -
     """
     if compilation.status is not Status.OK:
         raise CompileError(f"{compilation.status}: {compilation.error}")
-    kernel, problem, gpu, configuration = (
-        bundled.kernel, bundled.problem, bundled.gpu, bundled.configuration
-    )  # fmt: skip
-    if not kernel.variants[configuration.variant].constraints_after:
+    kernel, of = bundled.kernel, (bundled.problem, bundled.gpu, bundled.configuration)
+    if not kernel.variants[bundled.configuration.variant].constraints_after:
         return None
-    present = [id(launch) for launch in kernel.launches(problem, gpu, configuration)]
+    present = [id(launch) for launch in kernel.launches(*of)]
     own = [number for number, launch in enumerate(bundled.launches.values()) if id(launch) in present]
     parts = {
         name: tuple(getattr(compilation, name)[number] for number in own)
         for name in ("resources", "cubins", "entries")
     }
-    plan = make_plan(kernel, problem, gpu, configuration)
-    resources = Resources.of(with_occupancy(structs.replace(compilation, **parts), plan, gpu).resources)
-    if (unmet := kernel.unmet_after(problem, gpu, configuration, [resources])) is not None:
+    occupied = with_occupancy(structs.replace(compilation, **parts), make_plan(kernel, *of), bundled.gpu)
+    resources = Resources.of(occupied.resources)
+    if (unmet := kernel.unmet_after(*of, [resources])) is not None:
         raise CompileError(
             f"as this NVRTC compiles it, this does not hold: {unmet}", "tune it again with this NVRTC"
         )

@@ -79,13 +79,10 @@ def _figure(
         drawn.add_trace(go.Scatter(x=along, y=heights, mode="lines", name=label, line=line, hoverinfo="name"))
     one_problem = len({id(stored) for _, stored, _ in times}) == 1
     marker = {"size": 10, "color": [ACCENT, SECOND][: len(xs)] if one_problem else ACCENT}
-    points = go.Scatter(
-        x=xs, y=ys, text=texts, mode="markers", marker=marker, hovertemplate="%{text}<extra></extra>"
-    )
-    drawn.add_trace(points.update(name="times", showlegend=False))
-    drawn.update_xaxes(**logarithmic(ends)).update_yaxes(
-        **logarithmic([*ys, *(one / 1e12 for one in flat.values())])
-    )
+    points = go.Scatter(x=xs, y=ys, text=texts, mode="markers", marker=marker, name="times", showlegend=False)
+    drawn.add_trace(points.update(hovertemplate="%{text}<extra></extra>"))
+    heights = [*ys, *(one / 1e12 for one in flat.values())]
+    drawn.update_xaxes(**logarithmic(ends)).update_yaxes(**logarithmic(heights))
     said = "Rate over arithmetic intensity: work and bytes are the least that a problem takes. Lines are what the GPU "
     said += "can do by its data sheet; dashed, what was measured on it."
     return Figure(key, title, said, drawn, 380, wide=not one_problem)

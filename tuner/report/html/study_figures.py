@@ -16,7 +16,7 @@ from contextlib import contextmanager
 import numpy as np
 import optuna
 import plotly.graph_objects as go
-from optuna.distributions import CategoricalDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
@@ -174,11 +174,8 @@ def _parameters(problem: TunedProblem, timed: Sequence[Trial]) -> list[Figure]:
     for trial in own:
         for name, value in trial.configuration.parameters:
             tried.setdefault(inert(name), {})[_choice(value)] = None
-    choices = {
-        n: sorted(v, key=lambda one: (isinstance(one, str), one))
-        for n, v in tried.items()
-        if 1 < len(v) <= MOST_VALUES
-    }
+    several = {name: values for name, values in tried.items() if 1 < len(values) <= MOST_VALUES}
+    choices = {n: sorted(v, key=lambda one: (isinstance(one, str), one)) for n, v in several.items()}
     if len(own) < FEWEST_TRIALS or not choices:
         return []
     dists = {name: CategoricalDistribution(values) for name, values in choices.items()}
@@ -190,9 +187,8 @@ def _parameters(problem: TunedProblem, timed: Sequence[Trial]) -> list[Figure]:
     study = _study_of(_thinned(near, MOST_DRAWN), dists)
     names = [name for name in names if len({one.params.get(name) for one in study.trials}) > 1]
     if names:
-        lines = _study_of(
-            [*near[: MOST_LINES // 2], *_thinned(near[MOST_LINES // 2 :], MOST_LINES // 2)], dists
-        )
+        some = _thinned(near[MOST_LINES // 2 :], MOST_LINES // 2)
+        lines = _study_of([*near[: MOST_LINES // 2], *some], dists)
         figures += [_slices(study, names[:MOST_SLICES], best.variant), _parallel(lines, names[:MOST_AXES])]
     return [*figures, _contour(study, names[:2])] if len(names) > 1 else figures
 
@@ -205,17 +201,15 @@ def _choice(value: Value) -> Value:
     return value if is_number(value) else inert(value_text(value))
 
 
-def _study_of(trials: Sequence[Trial], dists: Mapping[str, CategoricalDistribution]) -> optuna.Study:
+def _study_of(trials: Sequence[Trial], dists: Mapping[str, BaseDistribution]) -> optuna.Study:
     """Return a study of trials whose value is the time over that of the first, the fastest."""
     best = trials[0].time_ns or 1.0
     study = _Study()
     for trial in trials:
         values = {inert(name): _choice(value) for name, value in trial.configuration.parameters}
         own = {name: value for name, value in values.items() if name in dists}
-        value = (trial.time_ns or 0.0) / best
-        study.add_trial(
-            create_trial(value=value, params=own, distributions={name: dists[name] for name in own})
-        )
+        value, distributions = (trial.time_ns or 0.0) / best, {name: dists[name] for name in own}
+        study.add_trial(create_trial(value=value, params=own, distributions=distributions))
     return study
 
 
@@ -229,9 +223,8 @@ def _importance(drawn: go.Figure, variant: str, count: int) -> Figure:
     drawn.update_yaxes(title_text="", tickmode="linear")
     said = f"How much its value decides if one of {count} trials of {variant} is of the fastest {100 * TARGET:.0f} %: "
     said += "PED-ANOVA; the sum is 1. It cannot tell parameters apart that the search varied together."
-    return Figure(
-        "importance", "What each parameter is worth", said, drawn, 90 + 22 * len(shares), wide=False
-    )
+    height = 90 + 22 * len(shares)
+    return Figure("importance", "What each parameter is worth", said, drawn, height, wide=False)
 
 
 def _slices(study: optuna.Study, names: Sequence[str], variant: str) -> Figure:
@@ -273,6 +266,5 @@ def _parallel(study: optuna.Study, names: Sequence[str]) -> Figure:
             trace["marker"] |= {"colorscale": SCALE, "reversescale": False}
     content["data"].sort(key=lambda trace: -(trace["y"][0] or 0.0))  # the fastest above the others
     said = f"{len(study.trials)} trials, the fastest and some of the others, a line each."
-    return Figure(
-        "parallel", "Configurations and their times", said, content, 380, least=100 * (len(names) + 1)
-    )
+    least = 100 * (len(names) + 1)
+    return Figure("parallel", "Configurations and their times", said, content, 380, least=least)

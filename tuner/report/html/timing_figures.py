@@ -173,9 +173,8 @@ def overview(winners: Sequence[StoredWinner]) -> Figure | None:
                    error_x=intervals(low, ratios, high), text=names, hovertemplate="%{text}: %{x:.3f}x<extra></extra>"),
         x="speedup",
     )  # fmt: skip
-    drawn.update_xaxes(
-        **logarithmic([1.0, *ratios, *filter(None, low), *(one for one in high if one and one < math.inf)])
-    )
+    bounded = [one for one in high if one and one < math.inf]
+    drawn.update_xaxes(**logarithmic([1.0, *ratios, *filter(None, low), *bounded]))
     drawn.update_yaxes(tickvals=places, ticktext=names, range=ends[::-1], showgrid=False)
     said = "Speedup over the default configuration with 95 % intervals. Hollow: no significant difference."
     if len(shown) < len(winners):

@@ -150,10 +150,10 @@ def trials(problem: TunedProblem) -> list[dict[str, Any]]:
 
 def _spread(trial: Trial) -> float | None:
     """Return half of the 95 % interval of a trial's time, in percent of it."""
-    ends = trial.ci_low_ns, trial.ci_high_ns
-    if not trial.time_ns or ends[0] is None or ends[1] is None:
+    low, high = trial.ci_low_ns, trial.ci_high_ns
+    if not trial.time_ns or low is None or high is None:
         return None
-    return 50 * (ends[1] - ends[0]) / trial.time_ns
+    return 50 * (high - low) / trial.time_ns
 
 
 def _cell(value: Value | None) -> Value | None:

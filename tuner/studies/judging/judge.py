@@ -272,11 +272,10 @@ class _AtProblem:
         best = self._incumbent
         if best is None or not _is_called(best.kernel):
             return
+        same = (self._problem.to_json(), times.mode, times.regime)
         for at in best.verdict.problems:
             for known in at.modes:
-                if (at.problem, known.mode, known.regime) == (
-                    self._problem.to_json(), times.mode, times.regime,
-                ):  # fmt: skip
+                if (at.problem, known.mode, known.regime) == same:
                     yield through(times, known, INCUMBENT, best.verdict.candidate.name)
 
     def _others(self) -> list[Contestant]:

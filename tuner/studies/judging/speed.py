@@ -21,9 +21,8 @@ may have a winner. 11 rounds give one."""
 def versus(compared: Comparison, own: Timed, other: Timed) -> Versus:
     """Return a candidate beside another contestant of its race."""
     ratio = compared.against(own, other, CONFIDENCE).ratio
-    floor = max(
-        compared.noise_floor(own), BATCH_RESOLUTION_NS / own.time_ns
-    )  # where its code lies counts, too
+    # Where its code lies counts, too.
+    floor = max(compared.noise_floor(own), BATCH_RESOLUTION_NS / own.time_ns)
     return Versus(
         other.name, other.contestant.text, other.time_ns, ratio.median, ratio.low, ratio.high,
         speed_of(ratio, floor), other.verified,
