@@ -250,10 +250,7 @@ def _unreachable(scheduler: str, error: BaseException) -> TunerError:
             "copy the folder of the host on which `tune cluster start` made it, and name it with --folder",
         )
     reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
-    return TunerError(
-        f"no scheduler answers at {scheduler}{reason}",
-        "`tune cluster start` says the address",
-    )
+    return TunerError(f"no scheduler answers at {scheduler}{reason}", "`tune cluster start` says the address")
 
 
 def listed(cluster: Cluster) -> Sequence[tuple[str, Described | str, Sequence[str]]]:

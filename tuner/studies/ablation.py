@@ -136,11 +136,8 @@ def records_of(ablation: Ablation, device: Device, bench: str) -> list[Benchmark
         return []
     rows = interleaved.rows_of(KernelIdentity(request.kernel), device, bench)
     row = partial(rows, tags=ablation.tags, noise_floor=ablation.reference_noise)
-    timed = [(one, one.timing) for one in ablation.alternatives if one.timing is not None]
-    return [
-        row(ITSELF, ablation.itself),
-        *(row(one.name, timing, one.compared) for one, timing in timed),
-    ]
+    timed = [one for one in ablation.alternatives if one.timing is not None]
+    return [row(ITSELF, ablation.itself), *(row(one.name, one.timing, one.compared) for one in timed)]
 
 
 # -- the measurement

@@ -190,12 +190,8 @@ class LadderRun:
             Interrupted: ``stop`` returned true.
         """
         sweep = self._sweep
-        request = Request(
-            sweep.kernel,
-            problem,
-            replace(sweep.search, variants=(step.variant,), fixed=step.parameters, part=True),
-            expected_ns=expected_ns,
-        )
+        options = replace(sweep.search, variants=(step.variant,), fixed=step.parameters, part=True)
+        request = Request(sweep.kernel, problem, options, expected_ns=expected_ns)
         try:
             if not sweep.search.from_scratch:
                 earlier, equal = self._earlier(step, problem, conditions)

@@ -110,11 +110,8 @@ class Races:
 
     def row(self, problem: Problem, configuration: Configuration) -> Benchmark:
         """Return the last row of a configuration that was timed at a problem."""
-        return next(
-            row
-            for row in reversed(self._rows)
-            if row.problem == problem and row.configuration == configuration
-        )
+        wanted = (problem, configuration)
+        return next(row for row in reversed(self._rows) if (row.problem, row.configuration) == wanted)
 
     def run(
         self, problem: Problem, configurations: Sequence[Configuration], rounds: int, samples: int, tag: str

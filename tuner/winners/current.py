@@ -31,11 +31,8 @@ def misfit(kernel: KernelSpec, problem: Problem, configuration: Configuration) -
 
     Values that the kernel's file no longer lists are allowed: what was tuned with them still runs.
     """
-    for what, given, expected in (
-        ("sizes", problem.sizes, kernel.sizes),
-        ("dtypes", problem.dtypes, kernel.dtypes),
-        ("options", problem.options, kernel.options),
-    ):
+    for what in ("sizes", "dtypes", "options"):
+        given, expected = getattr(problem, what), getattr(kernel, what)
         if given.keys() != expected.keys():
             return f"its {what} are {_listed(given)}, and those of {kernel.name} {_listed(expected)}"
     for name, size in problem.sizes.items():
@@ -179,12 +176,12 @@ def best_winners(
     states: defaultdict[tuple[str, str, Conditions], set[KernelState]] = defaultdict(set)
     for winner in best:
         states[_same_problem(winner.stored)].add(winner.state)
-    kept = [
-        winner
-        for winner in best
-        if winner.state is not KernelState.CHANGED
-        or KernelState.CURRENT not in states[_same_problem(winner.stored)]
-    ]
+
+    def is_replaced(winner: BestWinner) -> bool:
+        others = states[_same_problem(winner.stored)]
+        return winner.state is KernelState.CHANGED and KernelState.CURRENT in others
+
+    kept = [winner for winner in best if not is_replaced(winner)]
     return Selection(kept, selection.damaged)
 
 
