@@ -24,7 +24,7 @@ from tuner.report.progress import counting
 from tuner.report.tables import say, show_json
 from tuner.studies.ablation import ITSELF, Ablation, AblationRequest, Alternative, records_of, worth
 from tuner.studies.ablation import ablate as time_changes
-from tuner.studies.bench_report import compared_text, head_record, show_head, time_record
+from tuner.studies.bench_report import compared_record, compared_text, head_record, show_head, time_record
 
 
 def ablate(asked: AblateArguments) -> None:
@@ -181,7 +181,7 @@ def _alternative(one: Alternative) -> dict[str, Any]:
         "time_ns": timing.time_ns if timing else None,
         "ci_low_ns": low,
         "ci_high_ns": high,
-        **tables.comparison_record(one.ratio, one.verdict),
+        **compared_record(one.compared),
         "sm_clock_hz": (timing.sm_clock_hz if timing else 0.0) or None,
         "error": one.error,
     }

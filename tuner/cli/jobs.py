@@ -113,10 +113,8 @@ class TuningJob:
         """
         lines = list(self.without_winner)
         if self.comparison is not None and self.complete and self.to_do and self.comparison.choice is None:
-            bound = f"{self.comparison.max_error:g}"
-            lines.append(
-                f"{title(self.comparison)}: no dtype has a confirmed winner within an error of {bound}"
-            )
+            nothing = f"no dtype has a confirmed winner within an error of {self.comparison.max_error:g}"
+            lines.append(f"{title(self.comparison)}: {nothing}")
         return lines
 
 

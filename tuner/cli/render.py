@@ -24,14 +24,15 @@ from tuner.kernel.variant_spec import LaunchSpec
 from tuner.report.configurations import (
     ChosenConfiguration,
     arguments_text,
-    buffer_record,
     launch_record,
     shape_text,
 )
-from tuner.report.tables import configuration_record, say, show_json
+from tuner.report.tables import configuration_record, picked, say, show_json
 from tuner.report.terminal import print_exactly, printable
 from tuner.runtime.launches import Launch
 
+BUFFER = "name shape dtype size_bytes zeroed zeroed_once"
+"""What ``--json`` has of scratch memory."""
 MARK = "// tune render: "
 """What every file begins with, unless it is exactly what is compiled."""
 
@@ -138,7 +139,7 @@ class _Rendered:
             "chosen": chosen.source,
             "notes": chosen.notes,
             "compile_options": self._options,
-            "scratch": [buffer_record(buffer) for buffer in self._plan.scratch],
+            "scratch": [picked(buffer, BUFFER) for buffer in self._plan.scratch],
             "launches": [self._record(number, self.codes[number - 1]) for number in numbers],
         }
 

@@ -220,12 +220,7 @@ def run_here(jobs: Jobs, device: Device, stop: Callable[[], bool]) -> None:
 
 
 def _run(
-    jobs: Jobs,
-    job: TuningJob,
-    request: Request,
-    device: Device,
-    stop: Callable[[], bool],
-    shown: set[str],
+    jobs: Jobs, job: TuningJob, request: Request, device: Device, stop: Callable[[], bool], shown: set[str]
 ) -> Result | None:
     """Run one problem of a job; None where it failed, and others go on."""
     asked, alone = jobs.asked, len(jobs.left) == 1

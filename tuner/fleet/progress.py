@@ -26,11 +26,7 @@ class Announcer:
     """
 
     def __init__(
-        self,
-        on_done: Callable[[Job, TaskDone], None],
-        on_failed: Callable[[Job, str], None],
-        *,
-        quiet: bool,
+        self, on_done: Callable[[Job, TaskDone], None], on_failed: Callable[[Job, str], None], *, quiet: bool
     ) -> None:
         self._observer: Observer[Head] = Observer() if quiet else Progress(self._lines, PLAIN_EVERY_S)
         self._began = time.monotonic()

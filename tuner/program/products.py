@@ -126,11 +126,7 @@ class TunedProduct:
 
 
 def measured(
-    product: TunedProduct,
-    kind: CallKind,
-    mode: CallMode,
-    configuration: str,
-    around: Around,
+    product: TunedProduct, kind: CallKind, mode: CallMode, configuration: str, around: Around
 ) -> Decision:
     """Return whether a tuned product replaces torch's: checked, then timed in turn with it.
 

@@ -17,7 +17,7 @@ from tuner.kernel.load import builtin_kernels, kernel_of_run, load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.report.tables import duration, percent, picked, throughput
-from tuner.runtime.launches import Buffer, Launch
+from tuner.runtime.launches import Launch
 from tuner.runtime.structs import leaves, size_of
 
 
@@ -161,11 +161,6 @@ def launch_record(entry: str, launch: Launch) -> dict[str, Any]:
     if launch.constants:
         record["constants"] = {symbol: tensor for symbol, tensor, _ in launch.constants}
     return record
-
-
-def buffer_record(buffer: Buffer) -> dict[str, Any]:
-    """Return scratch memory for ``--json``."""
-    return picked(buffer, "name shape dtype size_bytes zeroed zeroed_once")
 
 
 def _sides(sides: tuple[int, int, int]) -> str:

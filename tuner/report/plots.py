@@ -152,6 +152,5 @@ def sheet(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a glyph that the font lacks is drawn as a box
             with whole_file(path, replace=True) as partial:
-                figure.savefig(
-                    partial, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None
-                )
+                metadata = {"Date": None} if kind == "svg" else None
+                figure.savefig(partial, format=kind, dpi=150, metadata=metadata)

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from tuner.core.conditions import Conditions
 from tuner.core.model import Configuration, Gpu, Problem, Trial, value_text
-from tuner.core.stats import Ratio, Verdict, ratio_record
+from tuner.core.stats import Verdict
 from tuner.database.records import Metrics, StoredTrial, StoredWinner, WarmTime
 from tuner.kernel.variant_spec import RESOURCE_NAMES
 from tuner.report.layout import message_lines, pair_lines, table_lines, wrapped
@@ -322,11 +322,6 @@ def timing_record(gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
     """Return where and how something was timed."""
     where = {"gpu": gpu.name, "gpu_uuid": gpu.uuid, "driver": gpu.driver}
     return {**where, **picked(conditions, "mode regime")}
-
-
-def comparison_record(ratio: Ratio | None, verdict: Verdict | None) -> dict[str, Any]:
-    """Return a ratio with the ends of its interval, and the verdict; None for what there is not."""
-    return {**ratio_record(ratio), "verdict": verdict}
 
 
 def trial_record(stored: StoredTrial) -> dict[str, Any]:

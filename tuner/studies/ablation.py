@@ -227,10 +227,7 @@ def _joined(comparisons: Sequence[interleaved.Comparison]) -> list[Timed]:
 
 
 def _trials(
-    device: Device,
-    configurations: Sequence[Configuration],
-    known_ns: float | None,
-    stop: Callable[[], bool],
+    device: Device, configurations: Sequence[Configuration], known_ns: float | None, stop: Callable[[], bool]
 ) -> dict[Configuration, Trial]:
     """Have all compiled, verified and timed once; return the trials, all unless it was stopped."""
     trials: dict[Configuration, Trial] = {}
@@ -271,11 +268,7 @@ def _untimed(one: Alternative, trials: Mapping[Configuration, Trial]) -> Alterna
 
 
 def changes(
-    kernel: KernelSpec,
-    problem: Problem,
-    gpu: Gpu,
-    configuration: Configuration,
-    only: Sequence[str] = (),
+    kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration, only: Sequence[str] = ()
 ) -> list[Alternative]:
     """Return every other value of each parameter, with everything else as it is, or as little else changed as can be.
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from msgspec import structs
 
+from tuner.core.stats import ratio_record
 from tuner.database.records import Benchmark
 from tuner.devices.base import Timed
 from tuner.report import tables
@@ -86,6 +87,13 @@ def compared_text(compared: Compared | None) -> str:
     return tables.speedup(ratio.median, ratio.low, ratio.high, compared.verdict)
 
 
+def compared_record(compared: Compared | None) -> dict[str, Any]:
+    """Return a comparison for programs; None for all of it where there is none."""
+    if compared is None:
+        return {**ratio_record(None), "verdict": None}
+    return {**ratio_record(compared.ratio), "verdict": compared.verdict}
+
+
 def head_record(comparison: Comparison, why: str) -> dict[str, Any]:
     """Return the problem, and how it was timed, for programs."""
     return {
@@ -154,16 +162,13 @@ def bench_as_json(result: Bench, checked: SpeedCheck | None) -> dict[str, Any]:
         "reference": result.reference or None,
         "launch_decides": bool(_launch_note(result)),
         "tuned_for": tuned_for.to_json() if tuned_for is not None else None,
-        "contestants": [_timing(result, timing) for timing in result.timings],
+        "contestants": [
+            contestant_record(result, timing, **compared_record(result.compared(timing)))
+            for timing in result.timings
+        ],
         "failed": [failure.to_json() for failure in result.failures],
         "check": dict(vars(checked)) if checked is not None else None,
     }
-
-
-def _timing(result: Bench, timing: Timed) -> dict[str, Any]:
-    compared = result.compared(timing)
-    ratio = tables.comparison_record(*(compared.ratio, compared.verdict) if compared else (None, None))
-    return contestant_record(result, timing, **ratio)
 
 
 def show_history(result: Sequence[Benchmark], *, full: bool = False) -> None:

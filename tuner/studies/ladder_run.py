@@ -295,10 +295,7 @@ class LadderRun:
         return entries, failures
 
     def _timed(
-        self,
-        level: ladder.Level,
-        tuned: Mapping[str, Tuned],
-        baselines: Sequence[Contestant],
+        self, level: ladder.Level, tuned: Mapping[str, Tuned], baselines: Sequence[Contestant]
     ) -> Comparison:
         """Time all of them in turn, as long as there is a step among them; one that fails is absent."""
         self._check_stop()

@@ -55,11 +55,8 @@ def write_task(file: Path, folder: Path) -> Path:
     inputs = {f"x{number}": port for number, port in enumerate(found.inputs)}
     outputs = {f"y{number}": port for number, port in enumerate(found.outputs)}
     functions = FUNCTIONS.format(inputs=", ".join(inputs))
-    functions += "".join(
-        GIVEN.format(name=name, number=number)
-        for number, (name, port) in enumerate(inputs.items())
-        if not port.init
-    )
+    for number, (name, port) in enumerate(inputs.items()):
+        functions += "" if port.init else GIVEN.format(name=name, number=number)
     (folder / "functions.py").write_text(functions, encoding="utf-8")
     task = folder / f"{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}.toml"
     task.write_text("\n".join(_lines(file, inputs, outputs)), encoding="utf-8")
