@@ -113,9 +113,8 @@ def _start(asked: StartArguments) -> None:
     listens = asked.host if asked.host != "127.0.0.1" or asked.join is None else ""
     settings = HostSettings(address, asked.join is None, asked.dashboard, listens, workers)
     log = asked.folder / LOG
-    web = (
-        f"http://{asked.host}:{asked.dashboard}/status" if asked.join is None and asked.dashboard > 0 else ""
-    )
+    has_page = asked.join is None and asked.dashboard > 0
+    web = f"http://{asked.host}:{asked.dashboard}/status" if has_page else ""
     try:
         write_settings(asked.folder, settings)
         with uninterrupted():

@@ -53,10 +53,8 @@ def say_what_counts(conditions: Conditions) -> None:
     others = [name for name, kept in vars(conditions).items() if values[name] not in (None, kept)]
     ignored = [f"{option} {values[name]}" for name in others for option in given_options(name)]
     if ignored:
-        click.echo(
-            f"tune: timed {conditions}, as the dtypes that are done, in spite of {' and '.join(ignored)}",
-            err=True,
-        )
+        how = f"timed {conditions}, as the dtypes that are done"
+        click.echo(f"tune: {how}, in spite of {' and '.join(ignored)}", err=True)
 
 
 @dataclass

@@ -140,10 +140,7 @@ def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> list[dict[str, A
 
 
 def _conditions(pairs: Iterable[tuple[str, Expression]]) -> list[dict[str, str]]:
-    return [
-        {"reason": reason, "condition": condition.text, "written": condition.written}
-        for reason, condition in pairs
-    ]
+    return [{"reason": reason, "condition": one.text, "written": one.written} for reason, one in pairs]
 
 
 def _variant(variant: VariantSpec, size: dict[str, Any], default_refused: str) -> dict[str, Any]:

@@ -80,11 +80,9 @@ def import_results(asked: ImportArguments) -> None:
     for file, one in imported:
         done = "added" if one.added else "there already:"
         best = f", the best {tables.duration(one.best_ns)}" if one.best_ns else ""
-        show_line(
-            f"{file.name}: {done} {counted(one.trials, 'result')} of {printable(one.run.problem)} on "
-            f"{printable(one.run.gpu.name)}, {one.failures} of them failures{best}; "
-            f"run {one.run.id[:8]}"
-        )
+        what = f"{counted(one.trials, 'result')} of {printable(one.run.problem)}"
+        where = f"{printable(one.run.gpu.name)}, {one.failures} of them failures{best}"
+        show_line(f"{file.name}: {done} {what} on {where}; run {one.run.id[:8]}")
 
 
 def _record(file: Path, imported: Imported) -> dict[str, object]:

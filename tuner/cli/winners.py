@@ -66,11 +66,8 @@ def _take(which: Which, *, bundled: bool) -> tuple[list[StoredWinner], Kernels, 
     if nothing:
         raise DatabaseError(f"no confirmed winner in {which.db} fits", _find_one(which, otherwise))
     if choice.several:
-        show_line(
-            f"{choice.several} of {len(choice.winners)} problems were tuned in several modes: took the last;"
-            " --mode names one",
-            err=True,
-        )
+        several = f"{choice.several} of {len(choice.winners)} problems were tuned in several modes"
+        show_line(f"{several}: took the last; --mode names one", err=True)
     return choice.winners, kernels, portfolios
 
 

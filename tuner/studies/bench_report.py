@@ -140,13 +140,12 @@ def check_text(result: SpeedCheck) -> str:
     before = f"{tables.duration(result.before_ns)} on {result.before[:10]}"
     if result.now_ns is None:
         return f"it cannot be run: {printable(result.reason)}; it took {before}"
-    machine = (
-        "on the same GPU and driver" if result.same_machine else "on another GPU or driver of the same name"
-    )
+    other = "another GPU or driver of the same name"
+    machine = "the same GPU and driver" if result.same_machine else other
     change = result.now_ns / result.before_ns - 1.0
     return (
         f"{tables.duration(result.now_ns)} now, {before} ({100 * change:+.1f} %); "
-        f"{100 * result.tolerance:.2g} % are allowed {machine}"
+        f"{100 * result.tolerance:.2g} % are allowed on {machine}"
     )
 
 

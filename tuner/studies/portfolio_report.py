@@ -20,9 +20,8 @@ def show_built(built: Built) -> None:
     for portfolio in built.portfolios:
         figures = figures_of(portfolio)
         kind = portfolio.problems[0]
-        what = " ".join(
-            [kind.dtype, *(f"{name}={value_text(value)}" for name, value in kind.options.items())]
-        )
+        options = [f"{name}={value_text(value)}" for name, value in kind.options.items()]
+        what = " ".join([kind.dtype, *options])
         members = counted(len(portfolio.members), "configuration")
         sizes = counted(len(portfolio.problems), "measured size")
         show_line(f"{kind.kernel} {what} on {portfolio.gpu.name}: {members} for {sizes}")

@@ -193,11 +193,11 @@ def _origin(stored: StoredWinner) -> list[str]:
     """Return comments on where an entry's figures come from."""
     winner, run, trial = stored.winner, stored.run, stored.trial
     source = f"replayed from a recording ({run.device}; " if run.replayed else "measured ("
+    ends = f" ({duration(trial.ci_low_ns)} .. {duration(trial.ci_high_ns)})" if trial.ci_low_ns else ""
     lines = [
         f"{run.problem} on {run.gpu.name}",
         f"cc {run.gpu.cc}, driver {run.gpu.driver or 'unknown'}, {stored.created_at[:10]}",
-        f"{duration(winner.time_ns)}, {source}{run.conditions}); in the search {duration(trial.time_ns)}"
-        + (f" ({duration(trial.ci_low_ns)} .. {duration(trial.ci_high_ns)})" if trial.ci_low_ns else ""),
+        f"{duration(winner.time_ns)}, {source}{run.conditions}); in the search {duration(trial.time_ns)}{ends}",
     ]
     if winner.ratio is not None:
         default = f" ({duration(winner.default_time_ns)})" if winner.default_time_ns else ""

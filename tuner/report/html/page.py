@@ -95,10 +95,9 @@ def page(
 
 def packed(content: Any) -> str:
     """Return a text, or else JSON, compressed, in letters that can end no element and no literal."""
-    text = (
-        content if isinstance(content, str) else json.dumps(content, separators=(",", ":"), allow_nan=False)
-    )
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+    if not isinstance(content, str):
+        content = json.dumps(content, separators=(",", ":"), allow_nan=False)
+    return base64.b64encode(gzip.compress(content.encode(), mtime=0)).decode()
 
 
 def template(ink: str, grid: str, panel: str) -> dict[str, Any]:
