@@ -154,8 +154,14 @@ def help_all(of: str) -> click.Option:
             click.echo(ctx.get_help(), color=ctx.color)
             ctx.exit()
 
-    how: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
-    return click.Option(["--help-all"], callback=show, help=f"Show all {of} and exit.", **how)
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help=f"Show all {of} and exit.",
+    )
 
 
 class Once(click.Command):

@@ -262,9 +262,15 @@ class _AtProblem:
             for failure in compared.failures
             if named or not failure.not_installed
         ]
-        conditions, light = compared.conditions, compared.metrics(own).speed_of_light
-        figures = (own.time_ns, *own.interval_ns, compared.noise_floor(own), light)
-        times = ModeTimes(conditions.mode, conditions.regime, *figures, tuple(found))
+        times = ModeTimes(
+            compared.conditions.mode,
+            compared.conditions.regime,
+            own.time_ns,
+            *own.interval_ns,
+            compared.noise_floor(own),
+            compared.metrics(own).speed_of_light,
+            tuple(found),
+        )
         return structs.replace(times, versus=(*times.versus, *self._beside(times)))
 
     def _beside(self, times: ModeTimes) -> Iterator[Versus]:
