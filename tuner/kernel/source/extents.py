@@ -238,10 +238,11 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
         found[f"the code keeps {size} numbers in an array"] = f"{names.named(size)} <= {kept}"
         value = names.sizes.get(names.named(size))
         names.sizes[names.named(size)] = min(value, kept) if isinstance(value, int) else kept
+    stepped = {(use.bound(name) or "", step) for name, step in use.steps.items()}
     stepped = {
-        (use.bound(name) or "", step) for name, step in use.steps.items() if names.named(step) in names.found
+        (size, step) for size, step in stepped if size in use.sizes and names.named(step) in names.found
     }
-    for size, tile in use.tiles.whole | {(size, step) for size, step in stepped if size in use.sizes}:
+    for size, tile in sorted(use.tiles.whole | stepped):
         found[f"{size} is a whole number of tiles"] = f"{names.named(size)} % {names.text(tile)} == 0"
     compared = set(re.findall(r"\b(\w+) < (\w+)\b", use.code))
     for index in (index for of in use.pointers.values() for index in of.indices):

@@ -56,14 +56,16 @@ class Tiles:
         left = dict(index)
         for product, factor in index.items():
             for name in product:
-                tile, new = self._of[name][1] if name in self._of else "", f"{name}_tiles"
+                size, tile, whole = self._of.get(name, ("", "", False))
+                new = f"{name}_tiles"
                 if found := _WITHIN.fullmatch(name):
                     tile, new = found["tile"], f"({found['of']} % {found['size']})"
                 by = int(tile) if tile.isdecimal() and factor % int(tile) == 0 else 1
                 if tile in product or by > 1:
                     rest = [part for part in product if part not in (name, tile)]
                     left[tuple(sorted((*rest, new)))] = left.pop(product) // by
-                    self.whole |= {self._of[name][:2]} if name in self._of and self._of[name][2] else set()
+                    self.whole |= {(size, tile)} if whole else set()
+                    break
         return left
 
     def _counted(self) -> Iterator[tuple[str, tuple[str, str, bool]]]:
