@@ -99,13 +99,9 @@ class Problem:
 
     def to_json(self) -> dict[str, Any]:
         """Return a plain dictionary that ``msgspec.convert`` reads back."""
-        plain: dict[str, Any] = {
-            "kernel": self.kernel,
-            "sizes": dict(self.sizes),
-            "dtypes": dict(self.dtypes),
-            "options": dict(self.options),
-        }
-        return {**plain, "scalars": dict(self.scalars)} if self.scalars else plain
+        parts: dict[str, Mapping[str, Any]] = {"sizes": self.sizes, "dtypes": self.dtypes}
+        parts |= {"options": self.options} | ({"scalars": self.scalars} if self.scalars else {})
+        return {"kernel": self.kernel, **{name: dict(of) for name, of in parts.items()}}
 
     @cached_property
     def key(self) -> str:
