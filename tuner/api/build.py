@@ -30,7 +30,6 @@ from tuner.kernel.toml.table import name_for
 TO_WRITE = "write it as a function of a file, and pass that, or 'FILE.py:FUNCTION'"
 CHILDREN = "tuner.gpu.", "tuner.children."
 """What processes run that import users' files."""
-_NO_SOURCE = Source((), (), {}, {}, (), {}, {}, (), {}, {}, "")
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def described_build(build: Build, call: Call) -> Described:
 
 class _Reader(Reader):
     def __init__(self, call: Call, build: Build, signature: KernelSignature) -> None:
-        super().__init__(call, _NO_SOURCE, signature, build.name)
+        super().__init__(call, Source(), signature, build.name)
         self._build = build
         if renamed := [name for name, of in self.names.items() if name != of]:
             raise UsageError(f"{renamed[0]} has a meaning of its own", "call that argument otherwise")

@@ -10,7 +10,7 @@ import ast
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tuner.core.errors import KernelError
@@ -102,24 +102,24 @@ class Item:
 class Source:
     """What a source text declares."""
 
-    kernels: tuple[KernelSignature, ...]
-    launches: tuple[WrittenLaunch, ...]
-    macros: Mapping[str, Macro]
-    constants: Mapping[str, str]
-    """Numbers that the file names, ``const int TILE = 32;``, with their texts."""
-    symbols: tuple[Symbol, ...]
-    structs: Mapping[str, tuple[Parameter, ...] | None]
-    """The members of each class that has numbers alone, those of an array one by one; None for another class."""
-    enumerations: Mapping[str, Enumeration]
-    """By their names without namespaces."""
-    items: tuple[Item, ...]
-    """All declarations, in order."""
-    asked: Mapping[str, frozenset[int]]
-    """Names that conditionals and pragmas of the preprocessor use, with the values that choose a branch, if any do."""
-    skipped: Mapping[int, frozenset[str]]
-    """Words of branches that are not taken, by the line of the directive before them."""
-    text: str = field(repr=False)
+    text: str = field(default="", repr=False)
     """What all this was read from."""
+    macros: Mapping[str, Macro] = field(default_factory=dict)
+    asked: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """Names that conditionals and pragmas of the preprocessor use, with the values that choose a branch, if any do."""
+    skipped: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Words of branches that are not taken, by the line of the directive before them."""
+    kernels: Sequence[KernelSignature] = ()
+    launches: list[WrittenLaunch] = field(default_factory=list)
+    constants: dict[str, str] = field(default_factory=dict)
+    """Numbers that the file names, ``const int TILE = 32;``, with their texts."""
+    symbols: list[Symbol] = field(default_factory=list)
+    structs: dict[str, tuple[Parameter, ...] | None] = field(default_factory=dict)
+    """The members of each class that has numbers alone, those of an array one by one; None for another class."""
+    enumerations: dict[str, Enumeration] = field(default_factory=dict)
+    """By their names without namespaces."""
+    items: list[Item] = field(default_factory=list)
+    """All declarations, in order."""
 
     def kernel(self, name: str = "") -> KernelSignature:
         """Return the kernel of a name, with or without namespaces; without a name the only one.
@@ -199,46 +199,24 @@ def read_declarations(text: str, *, in_place: bool = False) -> Source:
         KernelError: it is too large.
     """
     plain = preprocessed(text)
-    reader = _Reader(plain.macros)
+    reader = _Reader(Source(text, plain.macros, plain.asked, plain.skipped))
     reader.read(tree_of(plain.text if in_place else expanded(plain)), (), ())
-    kernels: dict[tuple[str, tuple[CType, ...]], KernelSignature] = {}
-    for kernel in reader.kernels:
-        key = kernel.name, tuple(parameter.type for parameter in kernel.parameters)
-        if key not in kernels or kernel.body:  # a definition rather than its declaration
-            kernels[key] = kernel
-    return Source(
-        tuple(kernels.values()),
-        tuple(reader.launches),
-        plain.macros,
-        reader.constants,
-        tuple(reader.symbols),
-        reader.structs,
-        reader.enumerations,
-        tuple(reader.items),
-        plain.asked,
-        plain.skipped,
-        text,
-    )
+    return replace(reader.found, kernels=tuple(reader.kernels.values()))
 
 
 class _Reader:
     """Goes through the declarations of a file, and through the functions for launches."""
 
-    def __init__(self, macros: Mapping[str, Macro]) -> None:
-        self.macros = macros
-        self._called = frozenset(name for name, macro in macros.items() if macro.parameters)
-        self.aliases = {
+    def __init__(self, found: Source) -> None:
+        self.found = found
+        self.kernels: dict[tuple[str, tuple[CType, ...]], KernelSignature] = {}
+        """Of a kernel that is also declared the definition."""
+        self._called = frozenset(name for name, macro in found.macros.items() if macro.parameters)
+        self._aliases = {
             name: one.value
-            for name, one in macros.items()
+            for name, one in found.macros.items()
             if one.parameters is None and is_type(one.value) and not (one.guarded and name.endswith("_type"))
         }
-        self.structs: dict[str, tuple[Parameter, ...] | None] = {}
-        self.enumerations: dict[str, Enumeration] = {}
-        self.constants: dict[str, str] = {}
-        self.kernels: list[KernelSignature] = []
-        self.launches: list[WrittenLaunch] = []
-        self.symbols: list[Symbol] = []
-        self.items: list[Item] = []
 
     def read(self, scope: Node, names: tuple[str, ...], before: tuple[str, ...]) -> None:
         """Read the declarations of a scope: the file, a namespace or ``extern "C"``.
@@ -276,23 +254,23 @@ class _Reader:
             kind = code(one.child_by_field_name("base")) or "int"
             named = [one.child_by_field_name("name")] + declarators * (node.type == "type_definition")
             own = [*map(text_of, filter(None, named))]
-            self.aliases |= dict.fromkeys(own, kind)
-            self.enumerations |= {
-                name: Enumeration("::".join((*names, name)), enumerated(one)) for name in own
-            }
+            self._aliases |= dict.fromkeys(own, kind)
+            self.found.enumerations.update(
+                {of: Enumeration("::".join((*names, of)), enumerated(one)) for of in own}
+            )
         for one in walk(node, "enumerator"):
             if (value := one.child_by_field_name("value")) is not None:
-                self.constants[names_in(one)[0]] = code(value)
+                self.found.constants[names_in(one)[0]] = code(value)
         by_symbol = {"extern", '"C"', "__device__"} <= marks  # a program may look for it
         kept = function is None and (by_symbol or getattr(whole.parent, "type", "") == "ERROR")
         plain = function is not None and not marks & _OF_DEVICE
         typed = plain and head and head[0] not in self._called  # a function of a macro's name, no call of it
         declared = frozenset() if kept else _declared(node) - (frozenset() if typed else self._called)
-        self.items.append(Item(whole, declared, "__global__" in marks, plain))
-        self.launches += launches_in(node) if function is not None else ()
+        self.found.items.append(Item(whole, declared, "__global__" in marks, plain))
+        self.found.launches.extend(launches_in(node) if function is not None else ())
 
     def _expanded(self, word: str) -> list[str]:
-        return re.findall(r'"C"|\w+', self.macros[word].value) if word in self.macros else []
+        return re.findall(r'"C"|\w+', self.found.macros[word].value) if word in self.found.macros else []
 
     def _named(
         self,
@@ -316,21 +294,23 @@ class _Reader:
             elif marks & {"__constant__", "__device__"}:
                 of = self.type_of([*(word for word in head if word not in _PLACES), *["*"] * stars(one)])
                 full, extents = "::".join((*names, text_of(name))), tuple(map(code, extents_of(one)))
-                self.symbols.append(Symbol(full, of, extents, "__constant__" in marks, value is not None))
+                self.found.symbols.append(
+                    Symbol(full, of, extents, "__constant__" in marks, value is not None)
+                )
             elif value is not None and marks & {"const", "constexpr"} and not extents_of(one):
                 inner = value.named_children if value.type == "initializer_list" else [value]
-                self.constants[text_of(name)] = code(inner[0]) if inner else "0"
+                self.found.constants[text_of(name)] = code(inner[0]) if inner else "0"
 
     def _class(self, name: str, node: Node) -> None:
         if node.child_by_field_name("body") is not None:
-            fixed = {of: one.value for of, one in self.macros.items() if not one.guarded}
-            self.structs[name] = members_of(node, self.type_of, {**fixed, **self.constants})
+            fixed = {of: one.value for of, one in self.found.macros.items() if not one.guarded}
+            self.found.structs[name] = members_of(node, self.type_of, {**fixed, **self.found.constants})
 
     def _alias(self, name: str, text: str) -> None:
         if is_type(text):
-            self.aliases[name] = text
-        if members := self.structs.get(base_of(text.split())):
-            self.structs[name] = members
+            self._aliases[name] = text
+        if members := self.found.structs.get(base_of(text.split())):
+            self.found.structs[name] = members
 
     def _kernel(
         self, whole: Node, node: Node, function: Node, names: tuple[str, ...], extern_c: bool
@@ -343,17 +323,18 @@ class _Reader:
         parameters = [self._parameter(one, f"argument{n}") for n, one in enumerate(given.named_children, 1)]
         if [one.type.text for one in parameters] == ["void"]:
             parameters = []
-        self.kernels.append(
-            KernelSignature(
-                "::".join((*names, code(name))),
-                tuple(parameters),
-                name.start_point[0] + 1,
-                extern_c,
-                tuple(map(template_parameter, template.named_children if template is not None else ())),
-                tuple(map(code, bounds.named_children if bounds is not None else ())),
-                node.child_by_field_name("body"),
-            )
+        kernel = KernelSignature(
+            "::".join((*names, code(name))),
+            tuple(parameters),
+            name.start_point[0] + 1,
+            extern_c,
+            tuple(map(template_parameter, template.named_children if template is not None else ())),
+            tuple(map(code, bounds.named_children if bounds is not None else ())),
+            node.child_by_field_name("body"),
         )
+        key = kernel.name, tuple(parameter.type for parameter in parameters)
+        if key not in self.kernels or kernel.body:  # a definition rather than its declaration
+            self.kernels[key] = kernel
 
     def _parameter(self, node: Node, otherwise: str) -> Parameter:
         declarator = node.child_by_field_name("declarator")
@@ -368,16 +349,16 @@ class _Reader:
         pointers = words.count("*")
         const = pointers > 0 and "const" in words
         base, own = base_of(words), base_of(words).rpartition("::")[2]
-        base = own if own in self.structs or own in self.aliases else base
+        base = own if own in self.found.structs or own in self._aliases else base
         text = base + "*" * pointers
         for _ in range(16):  # an alias of an alias, but not for ever
-            if base not in self.aliases:
+            if base not in self._aliases:
                 break
-            alias = self.aliases[base].replace("*", " * ").split()
+            alias = self._aliases[base].replace("*", " * ").split()
             pointers += alias.count("*")
             const = const or (alias.count("*") > 0 and "const" in alias)
             base = base_of(alias)
-        members = self.structs.get(base) or ()
+        members = self.found.structs.get(base) or ()
         kinds = {one.type.base for one in members}
         base, lanes = (kinds.pop(), len(members)) if len(kinds) == 1 else vector_of(base)
         return CType(text, base, pointers, const, lanes)

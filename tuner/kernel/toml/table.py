@@ -229,9 +229,9 @@ def value_list(table: Table, key: str) -> tuple[Value, ...]:
     return tuple(values)
 
 
-def dtype(table: Table, dtypes: Mapping[str, Any], key: str = "dtype", default: Any = ...) -> str:
+def dtype(table: Table, dtypes: Mapping[str, Any], key: str = "dtype") -> str:
     """Return a dtype, or a role that has one."""
-    name: str = table.get(key, str, default)
+    name: str = table.get(key, str)
     table.require(name, [*dtypes, *ITEMSIZE], f"{key} = {name!r}")
     return name
 
