@@ -19,7 +19,7 @@ from tuner.expressions import elementwise, magnitudes
 from tuner.expressions.arithmetic import parse
 from tuner.expressions.array_functions import FUNCTIONS, MagnitudeRule, Takes
 from tuner.expressions.magnitudes import NUMPY, Sized, exactly, is_complex, is_whole
-from tuner.expressions.parsing import COMPARE_SIGNS, shown
+from tuner.expressions.parsing import BINARY_SIGNS, COMPARE_SIGNS, shown
 from tuner.runtime.expressions import COMPARISONS
 
 INT64, UINT64 = 2.0**63, 2.0**64
@@ -209,7 +209,7 @@ class Evaluation:
         if isinstance(op, ast.MatMult):
             return self._product(*self._alike("@", a, b))
         self._check_broadcast(a, b)
-        sign = elementwise.SIGNS[type(op)][0]
+        sign = BINARY_SIGNS[type(op)]
         if isinstance(op, ast.Div):
             a, b = self.floating(a, sign), self.floating(b, sign)
         a, b = self._alike(sign, a, b)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tuner.core.errors import ExpressionError, suggestion
 from tuner.core.trees import parsed
-from tuner.expressions.parsing import COMPARE_SIGNS, copied, parse_tree, shown, with_names
+from tuner.expressions.parsing import BINARY_SIGNS, COMPARE_SIGNS, copied, parse_tree, shown, with_names
 
 FUNCTIONS = {
     "abs": 1,
@@ -220,13 +220,8 @@ def _exponent(node: ast.expr, text: str) -> ast.expr:
     return ast.UnaryOp(ast.USub(), constant) if exponent < 0 else constant
 
 
-SIGNS: dict[type[ast.operator], tuple[str, int]] = {
-    ast.Add: ("+", 1),
-    ast.Sub: ("-", 1),
-    ast.Mult: ("*", 2),
-    ast.Div: ("/", 2),
-}
-"""The sign of an operation, and how tightly it binds."""
+_BINDS: dict[type[ast.operator], int] = {ast.Add: 1, ast.Sub: 1, ast.Mult: 2, ast.Div: 2}
+"""How tightly an operation binds."""
 
 
 def _text(node: ast.expr, binds: int = 0) -> str:
@@ -245,8 +240,8 @@ def _text(node: ast.expr, binds: int = 0) -> str:
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
             text, own = f"{_text(left, 5)} ** {_text(right)}", 4
         case ast.BinOp(left=left, op=op, right=right):
-            sign, own = SIGNS[type(op)]
-            text = f"{_text(left, own)} {sign} {_text(right, own + 1)}"
+            own = _BINDS[type(op)]
+            text = f"{_text(left, own)} {BINARY_SIGNS[type(op)]} {_text(right, own + 1)}"
         case ast.Compare(left=left, ops=[comparison], comparators=[right]):
             return f"{_text(left)} {COMPARE_SIGNS[type(comparison)]} {_text(right)}"
         case ast.Call(func=ast.Name(id=name), args=arguments):

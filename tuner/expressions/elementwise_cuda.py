@@ -16,14 +16,13 @@ import numpy as np
 from tuner.expressions import magnitudes
 from tuner.expressions.elementwise import (
     FUNCTIONS,
-    SIGNS,
     ElementExpression,
     checked_exponent,
     expanded,
     parse_element,
 )
 from tuner.expressions.magnitudes import ANYTHING, Sized
-from tuner.expressions.parsing import COMPARE_SIGNS, copied
+from tuner.expressions.parsing import BINARY_SIGNS, COMPARE_SIGNS, copied
 
 _C_NAMES = {"abs": "fabs", "maximum": "fmax", "minimum": "fmin", "power": "pow"}
 _OF_16_BITS = ("float16", "bfloat16")
@@ -115,7 +114,7 @@ def _value(node: ast.expr, kind: str, variable: Callable[[str], str]) -> str:
             simple = isinstance(left, ast.Name | ast.Constant)
             return _power(run(left), checked_exponent(right), kind, simple=simple)
         case ast.BinOp(left=left, op=op, right=right):
-            return f"({run(left)} {SIGNS[type(op)][0]} {run(right)})"
+            return f"({run(left)} {BINARY_SIGNS[type(op)]} {run(right)})"
         case ast.Call(func=ast.Name(id="where"), args=[ast.Compare() as condition, then, otherwise]):
             sign = COMPARE_SIGNS[type(condition.ops[0])]
             comparison = f"{run(condition.left)} {sign} {run(condition.comparators[0])}"

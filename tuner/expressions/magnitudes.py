@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +24,8 @@ from typing import Any
 import numpy as np
 
 from tuner.expressions.elementwise import FUNCTIONS
+from tuner.expressions.parsing import BINARY_SIGNS
+from tuner.runtime.expressions import ARITHMETIC
 
 UNIT = 2.0**-24
 MAX_CONDITION = 2.0**14
@@ -34,13 +35,6 @@ ANYTHING = 1e300
 """A magnitude that allows any error; infinite as float32."""
 SMALLEST_SIGMOID = 2.0**-128
 """The largest of those that float32 computes as 0."""
-
-OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-}
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ def combined(op: ast.operator, a: Sized, b: Sized, functions: Functions) -> Size
     """Return ``a + b``, ``a - b``, ``a * b`` or ``a / b``."""
     if isinstance(op, ast.Div):
         return divided(a, b, functions)
-    value = OPERATIONS[type(op)](a.value, b.value)
+    value = ARITHMETIC[BINARY_SIGNS[type(op)]](a.value, b.value)
     magnitude = a.magnitude * b.magnitude if isinstance(op, ast.Mult) else a.magnitude + b.magnitude
     return Sized(value, magnitude, False, a.operations + b.operations + 1)
 

@@ -14,6 +14,7 @@ import time
 import zipfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -122,15 +123,10 @@ class Answers:
 def _read(file: Path) -> tuple[dict[str, Expected], float] | None:
     try:
         with np.load(file, allow_pickle=False) as kept:
-            expected = {
-                name: Expected(
-                    kept[f"value {name}"],
-                    kept[f"magnitude {name}"],
-                    int(kept[f"probes {name}"]),
-                    int(kept[f"terms {name}"]),
-                )
-                for name in kept["names"].tolist()
-            }
+            expected = {}
+            for name in kept["names"].tolist():
+                value, magnitude, *counts = (kept[f"{field.name} {name}"] for field in fields(Expected))
+                expected[name] = Expected(value, magnitude, *map(int, counts))
             return expected, float(kept["took_s"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
@@ -139,12 +135,7 @@ def _read(file: Path) -> tuple[dict[str, Expected], float] | None:
 def _write(file: Path, expected: Mapping[str, Expected], took_s: float) -> None:
     arrays: dict[str, Any] = {"names": list(expected), "took_s": took_s}
     for name, one in expected.items():
-        arrays |= {
-            f"value {name}": one.value,
-            f"magnitude {name}": one.magnitude,
-            f"probes {name}": one.probes,
-            f"terms {name}": one.terms,
-        }
+        arrays |= {f"{field} {name}": of for field, of in vars(one).items()}
     held = list(file.parent.iterdir())
     if sum(array.nbytes for array in map(np.asarray, arrays.values())) > MOST_BYTES / 2:
         return
