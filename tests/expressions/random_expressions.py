@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tuner.core.errors import ExpressionError
 from tuner.expressions.elementwise import ElementExpression, exponent_of, parse_element
-from tuner.expressions.magnitudes import ELEMENTWISE
+from tuner.expressions.magnitudes import NUMPY
 from tuner.kernel.reference import norm_allowance, tolerance
 
 OF = ("x", "y", "z")
@@ -100,7 +100,7 @@ def in_float32(node: ast.expr, names: Mapping[str, npt.NDArray[np.float32]]) -> 
             holds = {ast.Lt: a < b, ast.LtE: a <= b, ast.Gt: a > b, ast.GtE: a >= b}[type(test.ops[0])]
             return np.where(holds, run(then), run(otherwise)).astype(np.float32)
         case ast.Call(func=ast.Name(id=name), args=arguments):
-            return np.asarray(ELEMENTWISE[name](*map(run, arguments)), np.float32)
+            return np.asarray(NUMPY[name](*map(run, arguments)), np.float32)
     raise AssertionError(node)
 
 

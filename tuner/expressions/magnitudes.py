@@ -202,13 +202,14 @@ def _numpy_sigmoid(a: Any) -> Any:
     return 1.0 / (1.0 + np.exp(-np.asarray(a)))
 
 
-ELEMENTWISE: Functions = {
+NUMPY: Functions = {
     **{name: getattr(np, name) for name in FUNCTIONS if hasattr(np, name)},
     "erf": np.vectorize(math.erf, otypes=[np.float64]),
     "sigmoid": _numpy_sigmoid,
+    "equal": np.equal,
+    "power": _numpy_power,
+    "number": float,
 }
-"""The functions of ``tuner.expressions.elementwise`` for NumPy."""
-NUMPY: Functions = {**ELEMENTWISE, "equal": np.equal, "power": _numpy_power, "number": float}
 
 
 def exactly(value: Any) -> Sized:
