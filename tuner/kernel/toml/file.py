@@ -14,7 +14,7 @@ from tuner.core import paths
 from tuner.core.errors import KernelError
 from tuner.core.reading import read_at_most
 from tuner.kernel.headers import first_file
-from tuner.kernel.toml.table import Table
+from tuner.kernel.toml.table import Table, as_table
 
 MAX_FILE_BYTES = 1 << 20
 MAX_KEY_PARTS = 20
@@ -84,7 +84,7 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
     whole = {**base, **{key: value for key, value in own.items() if key != "like"}}
     for key, taken in base.items():
         given = own.get(key, {})
-        for name in [name for name in given if given[name] is False] if isinstance(given, dict) else ():
+        for name in [name for name, value in as_table(given).items() if value is False]:
             top.require(name, taken, f"{key}: {name!r} = false drops what is not taken over")
         if key == "variants" and isinstance(given, dict):
             both = Table({**taken, **given}, f"{path.name}: variants")
@@ -95,12 +95,7 @@ def _read_whole(path: Path, depth: int = 0) -> dict[str, Any]:
             }
         elif isinstance(taken, dict) and isinstance(given, dict):
             whole[key] = {name: value for name, value in {**taken, **given}.items() if value is not False}
-    dropping = own.get("variants")
-    if (
-        isinstance(dropping, dict)
-        and False in dropping.values()
-        and not isinstance(whole.get("initial"), str)
-    ):
+    if False in as_table(own.get("variants")).values() and not isinstance(whole.get("initial"), str):
         _drop_unused(whole, own)
     for name, further in more.items():
         if not isinstance(further, list):
@@ -142,14 +137,11 @@ def _texts(data: Any) -> Iterator[str]:
 
 def _launches(data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the launches of a file's variants and of its reference, as far as they are tables."""
-    reference, variants = data.get("reference"), data.get("variants")
-    tables = [reference.get("cuda")] if isinstance(reference, dict) else []
-    for variant in variants.values() if isinstance(variants, dict) else ():
-        launches = variant.get("launches") if isinstance(variant, dict) else None
+    tables = [as_table(data.get("reference")).get("cuda")]
+    for variant in as_table(data.get("variants")).values():
+        launches = as_table(variant).get("launches")
         tables += launches if isinstance(launches, list) else ()
-    yield from (
-        table for table in tables if isinstance(table, dict) and isinstance(table.get("arguments"), list)
-    )
+    yield from (table for table in map(as_table, tables) if isinstance(table.get("arguments"), list))
 
 
 def _beside(path: Path, name: str, key: str, example: str) -> Path:
@@ -246,13 +238,8 @@ def complete_variants(data: Mapping[str, Any], file: str) -> Mapping[str, Any]:
 
 def bases_of(data: Mapping[str, Any]) -> dict[str, str]:
     """Return the variants that are like another, with the other's name as it is written."""
-    variants = data.get("variants")
-    tables = variants if isinstance(variants, dict) else {}
-    return {
-        name: str(table["like"])
-        for name, table in tables.items()
-        if isinstance(table, dict) and "like" in table
-    }
+    tables = {name: as_table(variant) for name, variant in as_table(data.get("variants")).items()}
+    return {name: str(table["like"]) for name, table in tables.items() if "like" in table}
 
 
 def _chain(name: str, variants: Mapping[str, Table], complete: Mapping[str, Any]) -> list[str]:

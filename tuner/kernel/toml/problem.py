@@ -19,6 +19,7 @@ from tuner.kernel.toml.table import (
     RESERVED,
     Names,
     Table,
+    as_table,
     checked,
     choice,
     constant,
@@ -67,10 +68,8 @@ def read_problem(top: Table, folder: Path) -> ProblemTables:
     dtypes = _dtypes(problem)
     options, elements = _options(problem)
     given = problem.get("presets", dict, {})
-    variants = top.data.get("variants")
-    tables = variants.values() if isinstance(variants, dict) else ()
-    given_of = [one.get("parameters") for one in tables if isinstance(one, dict)]
-    parameters = {name for one in given_of if isinstance(one, dict) for name in one}
+    variants = as_table(top.data.get("variants")).values()
+    parameters = {name for one in variants for name in as_table(as_table(one).get("parameters"))}
     macros = {f"{role}_type": f"the type of the dtype role {role!r}" for role in dtypes} | {
         f"{name}_uses_{item}": f"a macro of the option {name!r}"
         for name, of in elements.items()

@@ -13,6 +13,7 @@ from tuner.kernel.spec import ReferenceSpec
 from tuner.kernel.toml.table import (
     Names,
     Table,
+    as_table,
     constant,
     dtype,
     exists,
@@ -91,17 +92,13 @@ def read_reference(
 
 def reference_terms(top: Table) -> list[str]:
     """Return the names of the reference's terms, as far as they can be told."""
-    given = top.data.get("reference")
-    terms = given.get("terms") if isinstance(given, dict) else None
-    return list(terms) if isinstance(terms, dict) else []
+    return list(as_table(as_table(top.data.get("reference")).get("terms")))
 
 
 def _with_parameters(top: Table, names: Names) -> Names:
     """Return names with the first variant's parameters, which have their defaults in the CUDA reference."""
-    variants = top.data.get("variants")
-    first = next(iter(variants.values()), None) if isinstance(variants, dict) else None
-    given = first.get("parameters") if isinstance(first, dict) else None
-    parameters = frozenset(given) if isinstance(given, dict) else frozenset[str]()
+    first = next(iter(as_table(top.data.get("variants")).values()), None)
+    parameters = frozenset(as_table(as_table(first).get("parameters")))
     return replace(names, extra=names.extra | parameters, arguments=names.arguments | parameters)
 
 

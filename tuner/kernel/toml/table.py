@@ -105,6 +105,11 @@ class Table:
         return result
 
 
+def as_table(value: Any) -> dict[str, Any]:
+    """Return a table of a file that nothing has checked yet; an empty one for what is none."""
+    return value if isinstance(value, dict) else {}
+
+
 _TOML_NAMES = {
     dict: "a table",
     list: "an array",
