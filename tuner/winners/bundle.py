@@ -45,9 +45,9 @@ def bundle_files(
         BundleError: the manifest is beyond a limit of the launchers.
     """
     package = f"kernel_tune_{manifest['kernel']}"
-    names = {"kernel": manifest["kernel"], "package": package, "version": manifest["version"]}
     text = f"{canonical_json(manifest)}\n".encode()
     require_within_limits(text)
+    names = {"kernel": manifest["kernel"], "package": package, "version": manifest["version"]}
     files = {
         MANIFEST: text,
         **{f"cubin/{digest}.cubin": content for digest, content in cubins.items()},
