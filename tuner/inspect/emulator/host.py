@@ -137,6 +137,7 @@ class HostKernel:
         entry: the kernel's name, or a C++ name expression.
         folder: where it is built.
         include: folders of its own headers.
+        objects: what is linked with it.
         variables: that :meth:`fill` fills, as C++ has them or mangled.
         options: for NVRTC, of which macros are kept.
         place: name of the file and line that a line of the source comes from, where the source does not say it.
@@ -152,6 +153,7 @@ class HostKernel:
         entry: str,
         folder: Path,
         include: Sequence[Path] = (),
+        objects: Sequence[Path] = (),
         variables: Sequence[str] = (),
         options: Sequence[str] = (),
         place: Callable[[int], str] = str,
@@ -187,7 +189,7 @@ class HostKernel:
             (headers / name).parent.mkdir(parents=True, exist_ok=True)
             (headers / name).write_text(text_of, encoding="utf-8")
         folders = [f"-I{path}" for path in (machine(), *include, machine() / "include", headers)]
-        words = [*LINKED, *folders, "-o", library, file]
+        words = [*LINKED, *folders, "-o", library, file, *objects]
         dynamic = dynamic_names(source)
         while True:
             file.write_text(text + shared_places(dynamic), encoding="utf-8")
