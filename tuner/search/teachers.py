@@ -33,11 +33,11 @@ SHARES = (1.0, 0.5)
 MIN_JUDGED = 3
 """Results of this task without which all others count alike."""
 SCEPTICISM = 2.0
-"""By how much more probable than alone, as a logarithm, results must be under other tasks that are followed.
+"""Logarithm of the prior odds that no task is followed.
 
-After three results that is often so by a little. A search on gemm 1024 that followed gemm 2048 for it took 23 and 24.5
-evaluations (bfloat16 nn and nt, medians of 120 seeds), so it takes 14.5 and 14, and untaught 14 and 16.5
-(results/evidence/search-tried.txt)."""
+After three results one is often a little more probable than none. A search on gemm 1024 that followed gemm 2048 for that
+took 23 and 24.5 evaluations (bfloat16 nn and nt, medians of 120 seeds), so it takes 14.5 and 14, and untaught 14 and
+16.5 (results/evidence/search-tried.txt)."""
 
 Numbers = NDArray[np.int64]
 
