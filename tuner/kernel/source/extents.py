@@ -243,7 +243,7 @@ def limits(names: SourceNames, use: CodeUse) -> dict[str, str]:
         (size, step) for size, step in stepped if size in use.sizes and names.named(step) in names.found
     }
     for size, tile in sorted(use.tiles.whole | stepped):
-        found[f"{size} is a whole number of tiles"] = f"{names.named(size)} % {names.text(tile)} == 0"
+        found[f"{size} is a whole number of {tile}"] = f"{names.named(size)} % {names.text(tile)} == 0"
     compared = set(re.findall(r"\b(\w+) < (\w+)\b", use.code))
     for index in (index for of in use.pointers.values() for index in of.indices):
         alone = [one[0] for one in index if len(one) == 1]

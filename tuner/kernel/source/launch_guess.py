@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tuner.kernel.draft import Given, LaunchDraft, TensorDraft
+from tuner.kernel.source.cooperative_groups import is_cooperative
 from tuner.kernel.source.expressions import (
     Sum,
     expression_text,
@@ -19,7 +20,6 @@ from tuner.kernel.source.expressions import (
     sum_text,
     whole_of,
 )
-from tuner.kernel.source.groups import is_cooperative
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import is_block
 from tuner.kernel.source.threads import (

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tuner.kernel.source.accesses import Accesses
+from tuner.kernel.source.cooperative_groups import without_groups
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import (
     Product,
@@ -26,7 +27,6 @@ from tuner.kernel.source.expressions import (
     sum_text,
     times,
 )
-from tuner.kernel.source.groups import without_groups
 from tuner.kernel.source.tiles import Tiles
 from tuner.kernel.source.tree import code, text_of, variables_of, walk, with_own_names
 
@@ -58,11 +58,8 @@ class CodeUse:
         extents: Mapping[str, str] = MappingProxyType({}),
         lengths: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.body, self.sizes, self.asked = (
-            with_own_names(without_groups(kernel.body)),
-            frozenset(sizes),
-            source.asked,
-        )
+        self.body = with_own_names(without_groups(kernel.body))
+        self.sizes, self.asked = frozenset(sizes), source.asked
         self.code = code(self.body)
         guarded = (name for name, macro in source.macros.items() if macro.guarded)
         numbers = numbers_of(source, but={*self.sizes, *guarded})
