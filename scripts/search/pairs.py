@@ -40,18 +40,25 @@ def main() -> None:
     options = harness.parser(__doc__)
     options.add_argument("paths", nargs="+", type=Path, help="folders of recordings, or files")
     options.add_argument("--spaces", type=listed(), default="", help="only files with one of these words")
+    options.add_argument(
+        "--only", type=listed(), default="", help="only searches on tasks with one of these words"
+    )
     options.add_argument("--seeds", type=int, default=10)
+    options.add_argument("--first-seed", type=int, default=0)
     given = options.parse_args()
     CASES.extend(read_cases(given.paths, given.spaces))
     numbers = {case.name: number for number, case in enumerate(CASES)}
     lessons: dict[tuple[str, int], Lesson] = {}
     ratios: list[float] = []
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
     for number, case in enumerate(CASES):
-        cold = median(evaluations(number, seed) for seed in range(given.seeds))
+        if given.only and not any(word in case.name for word in given.only):
+            continue
+        cold = median(evaluations(number, seed) for seed in seeds)
         print(f"{case.name}: untaught {cold:g}", flush=True)
         for teacher in case.teachers(CASES, 0):
             taught = []
-            for seed in range(given.seeds):
+            for seed in seeds:
                 key = teacher.name, seed % LESSON_SEEDS
                 if key not in lessons:
                     lessons[key] = lesson_of(Job(numbers[teacher.name], "gp-ei", key[1], 0, GIVEN))

@@ -35,9 +35,9 @@ MIN_JUDGED = 3
 SCEPTICISM = 2.0
 """Logarithm of the prior odds that no task is followed.
 
-After three results one is often a little more probable than none. A search on gemm 1024 that followed gemm 2048 for that
-took 23 and 24.5 evaluations (bfloat16 nn and nt, medians of 120 seeds), so it takes 14.5 and 14, and untaught 14 and
-16.5 (results/evidence/search-tried.txt)."""
+After three results one is often a little more probable than none. A search on gemm 1024 that followed gemm 2048 for
+that took 23 and 24.5 evaluations (bfloat16 nn and nt, medians of 120 seeds), so it takes 14.5 and 14, and untaught 14
+and 16.5 (results/evidence/search-tried.txt)."""
 
 Numbers = NDArray[np.int64]
 
