@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDevice]:
-    device = LocalDevice(0, cache=tmp_path_factory.mktemp("cache"))
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    jobs = max(1, len(os.sched_getaffinity(0)) // workers)
+    device = LocalDevice(0, jobs, tmp_path_factory.mktemp("cache"))
     yield device
     device.close()

@@ -133,7 +133,6 @@ SIZES = {
         ]
     ],
 }
-CONFIGURATIONS = 6
 SIZES["linear"] = SIZES["gemm"]
 SIZES["grouped"] = [
     {"groups": groups, "m": m, "n": n, "k": k}
@@ -239,12 +238,12 @@ def _spaces(
 
 @pytest.mark.parametrize(("name", "variant", "dtype"), _cases())
 def test_right_at_edge_case_sizes(device: LocalDevice, name: str, variant: str, dtype: str) -> None:
+    """The default and another configuration at each size: some 8,000 runs of all kernels."""
     kernel = load_kernel(name)
     draw = random.Random(f"{name} {variant} {dtype}")
     wrong, tried, reasons = [], 0, []
     for problem, space in _spaces(device, kernel, variant, _problems(kernel, dtype), reasons):
-        rows = draw.sample(range(len(space)), min(CONFIGURATIONS, len(space)))
-        chosen = [space.default, *(space.variants[0].configuration(row) for row in rows)]
+        chosen = [space.default, space.variants[0].configuration(draw.randrange(len(space)))]
         wrong += [f"{problem} {c}: {m}" for c, m in _measure_all(device, problem, chosen).items()]
         tried += len(chosen)
     if not tried:
@@ -364,7 +363,7 @@ def test_large_clusters_and_wide_tiles_of_three_warpgroups_are_right(
     if device.gpu.cc != 90:
         pytest.skip("needs Hopper")
     [space] = SearchSpace.from_kernel(gemm, problem, device.gpu, [variant], narrowed).variants
-    rows = random.Random(str(sizes)).sample(range(len(space)), min(CONFIGURATIONS, len(space)))
+    rows = random.Random(str(sizes)).sample(range(len(space)), min(6, len(space)))
     wrong = _measure_all(device, problem, [space.configuration(row) for row in rows])
     assert not wrong, "\n".join(f"{problem} {c}: {m}" for c, m in wrong.items())
 
