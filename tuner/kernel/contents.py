@@ -36,7 +36,7 @@ EXPONENTS = {"float16": 3.0, "float8_e4m3fn": 3.0}
 OTHER_EXPONENTS = 5.0
 FARTHEST = {"float16": 2.0**10, "float8_e4m3fn": 2.0**8}
 OTHER_FARTHEST = 2.0**17
-"""Below zero; the others are up to eight times as near."""
+"""From zero; the others are up to eight times as near."""
 NEAREST = {"float16": 2.0**-6, "float8_e4m3fn": 2.0**-3}
 OTHER_NEAREST = 2.0**-12
 """Factors of the usual numbers. Products of two are still normal numbers of these dtypes, but for float8."""
@@ -77,6 +77,8 @@ class Content(StrEnum):
     """A maximum that begins at -1000 is above them all, and exponentials vanish unless the largest is taken off."""
     NEAR = "numbers near zero"
     """Beside larger ones they are lost in what rounding is allowed."""
+    ABOVE = "numbers far above zero"
+    """A minimum that begins at 1000 is below them all, and an exponential overflows unless the largest is taken off."""
 
 
 WIDE = (Content.WHOLE, Content.SYMMETRIC, Content.HALF)
@@ -164,8 +166,9 @@ def _floats(tensor: Buffer, rng: np.random.Generator, content: Content, number: 
     if content is Content.LARGE:
         most = EXPONENTS.get(tensor.dtype, OTHER_EXPONENTS)
         return rng.choice((-1.0, 1.0), count) * 2.0 ** rng.uniform(-most, most, count)
-    if content is Content.FAR:
-        return rng.uniform(-1.0, -0.125, count) * FARTHEST.get(tensor.dtype, OTHER_FARTHEST)
+    if content in (Content.FAR, Content.ABOVE):
+        far = rng.uniform(0.125, 1.0, count) * FARTHEST.get(tensor.dtype, OTHER_FARTHEST)
+        return far if content is Content.ABOVE else -far
     usual = rng.standard_normal(count) if tensor.init == "normal" else rng.random(count)
     if tensor.between is not None:
         low, high = tensor.between
@@ -339,7 +342,7 @@ def further_contents(
             attempts = [(content, content)] if later else []
         elif content in (Content.USUAL, *WIDE) or (content is Content.NEGATIVE and not signed):
             attempts = []
-        elif content in (Content.FAR, Content.NEAR):
+        elif content in (Content.FAR, Content.NEAR, Content.ABOVE):
             attempts = [(content, Content.USUAL)] if free else []
         else:
             attempts = [(content, content)] if vary or not whole else []
