@@ -53,6 +53,13 @@ few, and so are those beside multiples of :data:`DRAWN`: a long sum is allowed m
 worth. They do not cancel, nor do their products with numbers of the next tensor."""
 DRAWN = 1 << 20
 """Numbers that are drawn for that, at most."""
+NAN, *OTHER_POISONS = POISONS = (0xFF, 0x7B, 0xFB, 0x00)
+"""Bytes that guard zones, outputs and scratch hold before a run that is verified.
+
+The first is NaN in every floating-point format; but -1 or the largest of integers, which may be right, and a maximum of
+floats leaves it out. The others are a large number, a large negative one and zero: whatever is left there or taken into
+a result, with one of the four something is wrong.
+"""
 REMEDY = "correct the kernel, or say what it is for by the inputs' init = { uniform = [least, largest] }"
 
 

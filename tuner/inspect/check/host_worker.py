@@ -24,7 +24,7 @@ from tuner.inspect.check.host_launches import HostLaunches
 from tuner.inspect.emulator.accesses import Pattern
 from tuner.inspect.emulator.building import NotForHost
 from tuner.inspect.emulator.host import KernelFault
-from tuner.kernel.contents import REMEDY, further_contents
+from tuner.kernel.contents import NAN, POISONS, REMEDY, further_contents
 from tuner.kernel.default import default_configuration
 from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
 from tuner.kernel.golden import GoldenDiffersError, disagreement
@@ -137,9 +137,27 @@ class _Runner:
         *,
         further: bool = False,
     ) -> HostResult:
-        """Run a configuration, and compare what it does; where it looks wrong, more is found out of magnitudes."""
-        memory = data.memory()
-        self._launches.run(data.problem, configuration, memory)
+        """Run a configuration, and compare what it does; where it looks wrong, more is found out of magnitudes.
+
+        One that reads what nothing has written is run with other numbers there, too.
+        """
+        for poison in POISONS:
+            wrong = self._compared(data, expected, configuration, further, poison)
+            if wrong.fault or wrong.undecided or self._launches.unset is None:
+                break
+        return wrong
+
+    def _compared(
+        self,
+        data: HostData,
+        expected: Mapping[str, Expected],
+        configuration: Configuration,
+        further: bool,
+        poison: int,
+    ) -> HostResult:
+        memory = data.memory(poison)
+        self._launches.run(data.problem, configuration, memory, poison)
+        where = f"where memory holds 0x{poison:02X} before: " * (poison != NAN)
         if changed := data.unchanged(memory):
             return HostResult(
                 f"the input {changed} is written to, at {data.problem.sizes_text}",
@@ -157,7 +175,7 @@ class _Runner:
                     return HostResult(undecided=error.problem)
                 if wrong:
                     return HostResult(
-                        f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1] or self._cause(data)
+                        f"{where}{wrong[0]}, at {data.problem.sizes_text}", wrong[1] or self._cause(data)
                     )
         return HostResult()
 
