@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.inspect.check.cpu_run import CpuChild, cpu_run
+from tests.inspect.check.cpu_run import GPU, CpuChild, cpu_run
 from tests.inspect.check.planted import findings
-from tuner.inspect.check.host_worker import HostResult
+from tuner.core.model import Configuration
+from tuner.inspect.check.host_worker import HostRequest, HostResult
 from tuner.inspect.emulator.building import COMPILER
+from tuner.kernel.load import read_kernel
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\
@@ -244,3 +246,34 @@ def test_what_follows_from_an_input_follows_its_further_contents(
     answer = cpu_run(child, file)
     assert answer.fault.startswith("y[0] is") is not follows
     assert not answer.left_out
+
+
+@pytest.mark.parametrize(
+    ("reference", "factor", "fault"),
+    [
+        ("alpha * x", "1.0f", "alpha=0.75"),
+        ("alpha * x", "alpha * alpha", "alpha=0.75"),
+        ("alpha * x", "alpha", ""),
+        ("x", "1.0f", ""),
+        ("where(alpha < 1, (x - x) / zeros(n), x)", "1.0f", ""),  # it has no answer to others
+    ],
+)
+def test_a_factor_that_happens_to_be_1_is_not_left_out(
+    child: CpuChild, tmp_path: Path, reference: str, factor: str, fault: str
+) -> None:
+    file = written(tmp_path, FLOATS, reference, f"y[i] = {factor} * x[i];")
+    code = tmp_path / "k.cu"
+    code.write_text(code.read_text().replace("int n)", "float alpha, int n)"))
+    text = file.read_text().replace('"n"]\ngrid', '"alpha", "n"]\ngrid')
+    file.write_text(f'scalars.alpha = {{ dtype = "float32", value = 1.0 }}\n{text}')
+    kernel = read_kernel(file)
+    problems = (kernel.problem({"n": 65}), kernel.problem({"n": 130}))
+    child.send(
+        HostRequest(
+            file, GPU, problems, tmp_path / "built", configuration=Configuration.of("v", {"block_size": 64})
+        )
+    )
+    answers = [child.receive(300.0) for _ in problems]
+    assert not any(answer is None or answer.undecided or answer.unsuitable for answer in answers)
+    said = "".join(answer.fault for answer in answers if answer is not None)
+    assert said.endswith(f"n=130 {fault}") if fault else not said
