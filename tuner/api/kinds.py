@@ -42,7 +42,7 @@ def require_kinds(given: Mapping[str, Any], lists: Collection[str] = LISTS) -> N
         value, text = given.get(name), name in TEXTS
         fits = isinstance(value, str if text else Mapping) and all(isinstance(key, str) for key in value)
         if name in lists and isinstance(value, Sequence) and not isinstance(value, str):
-            fits = not text or all(isinstance(one, str) for one in value)
+            fits = name == "args" or all(isinstance(one, str) for one in value)
         if value is not None and not fits:
             shown = " ".join(repr(value).split())
             raise UsageError(f"{name} is {shown:.80}", f"for example {name}={example}")
@@ -58,6 +58,10 @@ def path_of(what: str, given: object, example: str) -> Path:
         UsageError: it is none; the text has the example.
     """
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
-    if not isinstance(text, str) or "\0" in text:
+    try:
+        named = isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        named = False
+    if not isinstance(text, str) or not named:
         raise UsageError(f"{what} is {given!r:.80}", f"for example {example}")
     return Path(text)
