@@ -133,6 +133,7 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"trials": 0}, ["trials is 0"]),
         ({"trails": 9}, ["tune has no argument 'trails'", "did you mean trials?"]),
         ({"kernel": 5}, ["kernel is 5", "source text"]),
+        ({"kernel": np.zeros((2, 2))}, ["kernel is array([[0., 0.], [0., 0.]]);"]),
         ({"mode": "hot"}, ["mode is 'hot'", "cold"]),
         ({"params": "BLOCK=64"}, ["params is 'BLOCK=64'", "params={'BLOCK': [64, 128]}"]),
         ({"params": {"BLOCK": 64.5, "TILE": 1}}, ["block: BLOCK = 64.5", "whole number"]),
@@ -258,6 +259,9 @@ def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
         with pytest.raises(UsageError, match=words):
             call()
     assert results.best(sizes={"n": 5000}, since="1d") and len(results.query(limit=2)) == 2
+    unsaid: dict[str, Any] = dict.fromkeys(("gpu", "sizes", "run", "since", "mode", "replayed"))
+    assert len(results.best(**unsaid)) == 1 and len(results.query(sort=None, **unsaid)) == 2  # type: ignore[arg-type]
+    assert not results.compare(**unsaid)
     assert results.best(dtype="fp32") and not results.best("gemm") and not results.compare()
 
 

@@ -29,7 +29,7 @@ from tuner.api.progress import progress
 from tuner.api.result import Result
 from tuner.core import paths
 from tuner.core.conditions import Mode
-from tuner.core.errors import Interrupted, NoGpuError, TunerError, UsageError, suggestion
+from tuner.core.errors import Interrupted, NoGpuError, TunerError, UsageError, shown, suggestion
 from tuner.core.limits import MOST
 from tuner.core.model import RunOptions, Value
 from tuner.core.signals import stopping
@@ -139,7 +139,8 @@ class Kernel:
         text = str(kernel)
         if not (isinstance(kernel, str | Path) or callable(kernel)) or not text.strip():
             raise UsageError(
-                f"kernel is {kernel!r}", "give source text, the path of a .cu or .toml, a name, or a function"
+                f"kernel is {shown(kernel)}",
+                "give source text, the path of a .cu or .toml, a name, or a function",
             )
         # None says nothing, but of the reference, of which it says that there is none.
         what = {name: value for name, value in what.items() if value is not None or name == "reference"}
@@ -254,7 +255,7 @@ class Kernel:
             )
             if not fits or (numeric and not least <= value <= most):
                 raise UsageError(
-                    f"{name} is {value!r:.80}", f"for example {name}={example!r}, or leave it out"
+                    f"{name} is {shown(value)}", f"for example {name}={example!r}, or leave it out"
                 )
         given = {name: value for name, value in how.items() if name in RUN_OPTIONS}
         if (mode := how.get("mode", "auto")) != "auto":
