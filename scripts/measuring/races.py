@@ -15,7 +15,7 @@ from scripts.lab import Lab, keep, parser
 from scripts.page_figures.measuring import races
 from tuner.core.model import Configuration
 from tuner.gpu.beside import Load
-from tuner.gpu.memory import OTHER_POISONS
+from tuner.kernel.contents import OTHER_POISONS
 from tuner.kernel.load import load_kernel
 
 KERNEL = ROOT / "tests" / "gpu" / "referee" / "races.toml"

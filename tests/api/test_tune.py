@@ -17,6 +17,8 @@ from tuner.core.errors import TunerError, UsageError
 from tuner.tuning import session
 
 TEMPLATE = "template <int BLOCK, int TILE> " + STENCIL.replace('extern "C" ', "")
+ENDLESS: list[Any] = []
+ENDLESS.append(ENDLESS)
 FILTERED = "#define SIDE 3\n__constant__ float w[SIDE * SIDE];\n" + STENCIL.replace("0.5f *", "w[4] *")
 
 
@@ -131,6 +133,7 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"trials": 0}, ["trials is 0"]),
         ({"trails": 9}, ["tune has no argument 'trails'", "did you mean trials?"]),
         ({"kernel": 5}, ["kernel is 5", "source text"]),
+        ({"kernel": np.zeros((2, 2))}, ["kernel is array([[0., 0.], [0., 0.]]);"]),
         ({"mode": "hot"}, ["mode is 'hot'", "cold"]),
         ({"params": "BLOCK=64"}, ["params is 'BLOCK=64'", "params={'BLOCK': [64, 128]}"]),
         ({"params": {"BLOCK": 64.5, "TILE": 1}}, ["block: BLOCK = 64.5", "whole number"]),
@@ -166,6 +169,13 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"kernel": "gem"}, ["no kernel named 'gem'"]),
         ({"kernel": "int f(){return 3;}"}, ["__global__"]),
         ({"kernel": "own.cu"}, ["no file /", "/own.cu; give"]),
+        ({"grid": "n \ud800"}, ["half of a character in ", "n \\ud800"]),
+        ({"db": "\ud800"}, ["db is '\\ud800'", "for example"]),
+        ({"sizes": [["n"]]}, ["sizes is [['n']]", "sizes={'n': 4096}"]),
+        ({"shapes": {"x": ENDLESS}}, ["nested too deeply"]),
+        ({"effort": Path("quick")}, ["effort is", "effort='quick'"]),
+        ({"trials": np.zeros(0)}, ["trials is array([]", "trials=100"]),
+        ({"device": np.array([["cuda", "cpu"]])}, ["device is array([[", "device='cuda:0'"]),
     ],
 )
 def test_refused_in_one_line(
@@ -179,6 +189,25 @@ def test_refused_in_one_line(
     for word in words:
         assert word in line
     assert not [*Path().iterdir()]
+
+
+def test_none_of_an_argument_says_nothing() -> None:
+    """But of the reference, of which it says that there is none."""
+    unsaid = dict.fromkeys(
+        (
+            "where",
+            "outputs",
+            "sizes",
+            "shapes",
+            "constants",
+            "repeat",
+            "entry",
+            "name",
+            "compile_options",
+            "default",
+        )
+    )
+    assert repr(tuner.Kernel(STENCIL, **{**KERNEL, **unsaid})) == repr(tuner.Kernel(STENCIL, **KERNEL))
 
 
 @pytest.mark.parametrize(
@@ -230,6 +259,9 @@ def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
         with pytest.raises(UsageError, match=words):
             call()
     assert results.best(sizes={"n": 5000}, since="1d") and len(results.query(limit=2)) == 2
+    unsaid: dict[str, Any] = dict.fromkeys(("gpu", "sizes", "run", "since", "mode", "replayed"))
+    assert len(results.best(**unsaid)) == 1 and len(results.query(sort=None, **unsaid)) == 2  # type: ignore[arg-type]
+    assert not results.compare(**unsaid)
     assert results.best(dtype="fp32") and not results.best("gemm") and not results.compare()
 
 

@@ -65,6 +65,10 @@ def test_integers_above_2_to_the_53_are_exact(
         (FLOATS, "max(x) + zeros(n)", "float m = -1000; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;",
          "numbers far below zero"),
         (FLOATS, "def f(x): return 3 * x", "y[i] = fabsf(x[i]) < 7e-4f ? 0.0f : 3.0f * x[i];", "numbers near zero"),
+        (FLOATS, "min(x) + zeros(n)", "float m = 1000; for (int j = 0; j < n; ++j) m = fminf(m, x[j]); y[i] = m;",
+         "numbers far above zero"),
+        (FLOATS, "def f(x): return np.logaddexp(0, x)", "y[i] = x[i] < 9 ? log1pf(expf(x[i])) : logf(1 + expf(x[i]));",
+         "numbers far above zero"),
     ],
 )  # fmt: skip
 def test_what_is_right_for_the_usual_inputs_alone_is_wrong(

@@ -68,7 +68,7 @@ class Problem:
 
 FLOATS = [
     "a large range of numbers", "equal numbers", "zeros", "negative numbers", "a few numbers among zeros",
-    "numbers far below zero", "numbers near zero", "numbers drawn after compiling",
+    "numbers far below zero", "numbers near zero", "numbers far above zero", "numbers drawn after compiling",
 ]  # fmt: skip
 
 

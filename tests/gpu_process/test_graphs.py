@@ -10,8 +10,8 @@ import pytest
 from tuner.core.conditions import Mode
 from tuner.gpu import calibration, timing
 from tuner.gpu.drift import VECTOR_ROUNDS
-from tuner.gpu.memory import OTHER_POISONS
 from tuner.gpu.timing import SampleGraph, run_once
+from tuner.kernel.contents import OTHER_POISONS
 from tuner.kernel.roofline import ARCHITECTURES
 
 

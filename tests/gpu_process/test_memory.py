@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tuner.gpu import memory
-from tuner.gpu.memory import GUARD_BYTES, POISONS, Memory
+from tuner.gpu.memory import GUARD_BYTES, Memory
+from tuner.kernel.contents import POISONS
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,7 @@ def test_numbers_are_those_of_the_dtype(dtype: str, content: Content) -> None:
     assert numbers.shape == (40, 50)
     assert np.isfinite(numbers).all()
     if dtype in UNIT_ROUNDOFF:
-        wide = content in (Content.LARGE, Content.FAR, Content.SPARSE)
+        wide = content in (Content.LARGE, Content.FAR, Content.ABOVE, Content.SPARSE)
         assert np.ptp(numbers) > 8 if wide else np.abs(numbers).max() < 8
     else:
         lowest, highest = DTYPES[dtype].limits
@@ -50,6 +50,8 @@ def test_numbers_are_those_of_the_dtype(dtype: str, content: Content) -> None:
         assert len(np.unique(numbers)) == 1
     if content is Content.FAR and DTYPES[dtype].kind in ("float", "complex"):
         assert -(2.0**17) <= numbers.real.min() <= numbers.real.max() <= -32
+    if content is Content.ABOVE and DTYPES[dtype].kind in ("float", "complex"):
+        assert 32 <= numbers.real.min() <= numbers.real.max() <= 2.0**17
     if content is Content.NEGATIVE and DTYPES[dtype].kind not in ("uint", "bool"):
         assert max(numbers.real.max(), numbers.imag.max()) <= 0
         assert numbers.real.max() < 0 or DTYPES[dtype].kind == "float8"  # small ones are rounded to zero

@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tuner
@@ -166,6 +167,15 @@ def test_what_cannot_be_loaded_is_refused(stored: Path, tmp_path: Path) -> None:
         ({"policy": "tune", "options": {"layout": "nt"}}, CallError, "no dtype or option 'layout'"),
         ({"db": stored, "policy": "fast"}, CallError, "no policy"),
         ({"db": 5}, CallError, "db cannot be 5"),
+        ({"db": []}, CallError, r"db cannot be \[\];"),
+        ({"bundle": "a\0b"}, CallError, "bundle cannot be"),
+        ({"bundle": "\ud800"}, CallError, "bundle cannot be"),
+        ({"db": stored, "policy": None}, CallError, "policy cannot be None"),
+        (
+            {"db": stored, "dtypes": np.zeros((2, 2))},
+            CallError,
+            r"dtypes cannot be array\(\[\[0., 0.\], \[0.",
+        ),
         ({"db": stored, "dtypes": "float16"}, CallError, "dtypes cannot be 'float16'"),
     ):
         with pytest.raises(error, match=words):

@@ -44,11 +44,18 @@ MOST_TRIED = 1000
 
 
 def contents(described: Described) -> dict[str, Any]:
-    """Return what the folder holds: bytes, or an array, by name; the kernel's file comes first."""
-    files = {
-        f"{described.draft.name}.toml": described.draft.toml().encode(),
-        **described.files,
-    }
+    """Return what the folder holds: bytes, or an array, by name; the kernel's file comes first.
+
+    Raises:
+        UsageError: text that was passed is no Unicode.
+    """
+    try:
+        files = {f"{described.draft.name}.toml": described.draft.toml().encode(), **described.files}
+    except UnicodeEncodeError as error:
+        text = error.object[max(0, error.start - 20) : error.end]
+        raise UsageError(
+            f"a file cannot hold the half of a character in {text!r}", "pass text without it"
+        ) from None
     if described.reference is not None:
         files["caller.py"] = caller_file(described.reference, described.available).encode()
     return files

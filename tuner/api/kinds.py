@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from tuner.core.errors import UsageError
+from tuner.core.errors import UsageError, shown
+from tuner.core.reading import may_be_path
 
 EXAMPLES = {
     "params": "{'BLOCK': [64, 128]}", "shapes": "{'x': ('n', 'm')}", "default": "{'BLOCK': 128}",
@@ -42,10 +42,9 @@ def require_kinds(given: Mapping[str, Any], lists: Collection[str] = LISTS) -> N
         value, text = given.get(name), name in TEXTS
         fits = isinstance(value, str if text else Mapping) and all(isinstance(key, str) for key in value)
         if name in lists and isinstance(value, Sequence) and not isinstance(value, str):
-            fits = not text or all(isinstance(one, str) for one in value)
+            fits = name == "args" or all(isinstance(one, str) for one in value)
         if value is not None and not fits:
-            shown = " ".join(repr(value).split())
-            raise UsageError(f"{name} is {shown:.80}", f"for example {name}={example}")
+            raise UsageError(f"{name} is {shown(value)}", f"for example {name}={example}")
     for name, size in sizes.items() if isinstance(sizes := given.get("sizes"), Mapping) else ():
         if not isinstance(size, Integral) or size < 1:
             raise UsageError(f"sizes has {name}={size!r}", "give a whole number above 0")
@@ -57,7 +56,6 @@ def path_of(what: str, given: object, example: str) -> Path:
     Raises:
         UsageError: it is none; the text has the example.
     """
-    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
-    if not isinstance(text, str) or "\0" in text:
-        raise UsageError(f"{what} is {given!r:.80}", f"for example {example}")
-    return Path(text)
+    if not may_be_path(given):
+        raise UsageError(f"{what} is {shown(given)}", f"for example {example}")
+    return Path(given)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from tuner.api.call import in_python, require
 from tuner.api.kinds import path_of, require_kinds
@@ -124,7 +124,9 @@ class Results:
         if status and status not in list(Status):
             raise UsageError(f"there is no status {status!r}", suggestion(status, list(Status)))
         filters = replace(_filters(kernel, which), statuses=(status,) if status else ())
-        trials = self._fitting(filters, lambda database: list(database.each_trial([], filters, sort, limit)))
+        trials = self._fitting(
+            filters, lambda database: list(database.each_trial([], filters, sort or "id", limit))
+        )
         return [trial_record(stored) for stored in trials]
 
     def compare(self, kernel: str | Path = "", **which: Unpack[Which]) -> list[Record]:
@@ -164,6 +166,9 @@ class Results:
 @in_python
 def _filters(kernel: str | Path, which: Which) -> Filters:
     require(which, Which.__annotations__, "results have no filter {!r}")
+    which = cast(
+        Which, {name: value for name, value in which.items() if value is not None}
+    )  # which says nothing
     require_kinds(which, lists=())
     if not isinstance(replayed := which.get("replayed"), bool | None):
         raise UsageError(f"replayed is {replayed!r}", "give True or False")

@@ -29,7 +29,7 @@ from tuner.api.progress import progress
 from tuner.api.result import Result
 from tuner.core import paths
 from tuner.core.conditions import Mode
-from tuner.core.errors import Interrupted, NoGpuError, TunerError, UsageError, suggestion
+from tuner.core.errors import Interrupted, NoGpuError, TunerError, UsageError, shown, suggestion
 from tuner.core.limits import MOST
 from tuner.core.model import RunOptions, Value
 from tuner.core.signals import stopping
@@ -56,7 +56,7 @@ LOOKS = {
     "seed": 1, "sampler": "tpe", "jobs": 4, "from_scratch": True, "learn_from": ["other.json"], "quiet": True,
 }  # fmt: skip
 """How options of :class:`RunHow` look."""
-KINDS: dict[type, Any] = {str: (str, Path), int: Integral, float: Real, list: (str, Path, list, tuple)}
+KINDS: dict[type, Any] = {int: Integral, float: Real, list: (str, Path, list, tuple)}
 SOURCES = (".cu", ".cuh", ".j2")
 """Endings of files that hold a kernel's source."""
 
@@ -139,8 +139,11 @@ class Kernel:
         text = str(kernel)
         if not (isinstance(kernel, str | Path) or callable(kernel)) or not text.strip():
             raise UsageError(
-                f"kernel is {kernel!r}", "give source text, the path of a .cu or .toml, a name, or a function"
+                f"kernel is {shown(kernel)}",
+                "give source text, the path of a .cu or .toml, a name, or a function",
             )
+        # None says nothing, but of the reference, of which it says that there is none.
+        what = {name: value for name, value in what.items() if value is not None or name == "reference"}
         require_kinds({"args": args, "params": params, **what})
         self._described: Described | None = None
         self._build: Callable[..., Any] | None = None
@@ -159,7 +162,12 @@ class Kernel:
                 raise UsageError(f"there is no file {Path(text).absolute()}", remedy)
             require(what, OF_SOURCES, "a source has no argument {!r}")
             source = read_source(file) if file else text
-            self._described = described(Call(source=source, file=file, **given))
+            try:
+                self._described = described(Call(source=source, file=file, **given))
+            except RecursionError:
+                raise UsageError(
+                    "an argument is nested too deeply", "pass one that is not in itself"
+                ) from None
         else:
             find_kernel(text)
             named = [*what, *([] if args is None else ["args"])]
@@ -183,6 +191,9 @@ class Kernel:
         require_no_child()
         require(how, LOOKS, "tuning has no argument {!r}")
         given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
+        for name, value in given.items():
+            if getattr(value, "size", 0) == 1:  # numbers of NumPy are as good
+                given[name] = value.item()
         options = self._options(given)
         database = path_of("db", given.get("db", paths.DATABASE), f"db={LOOKS['db']!r}")
         device_name = given.get("device", "auto")
@@ -234,17 +245,17 @@ class Kernel:
         Raises:
             UsageError: there is no such effort or mode.
         """
-        # Numbers of NumPy are as good.
-        how = {name: value.item() if hasattr(value, "item") else value for name, value in how.items()}
         for name, value in how.items():
             kind = type(example := LOOKS[name])
             least = 0 if name == "seed" else 1e-9
             most = MOST if kind is int else sys.float_info.max
             numeric = kind in (int, float)
-            fits = isinstance(value, KINDS.get(kind, kind)) and (kind is bool or not isinstance(value, bool))
+            fits = isinstance(value, (str, Path) if name == "db" else KINDS.get(kind, kind)) and (
+                kind is bool or not isinstance(value, bool)
+            )
             if not fits or (numeric and not least <= value <= most):
                 raise UsageError(
-                    f"{name} is {value!r:.80}", f"for example {name}={example!r}, or leave it out"
+                    f"{name} is {shown(value)}", f"for example {name}={example!r}, or leave it out"
                 )
         given = {name: value for name, value in how.items() if name in RUN_OPTIONS}
         if (mode := how.get("mode", "auto")) != "auto":

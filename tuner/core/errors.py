@@ -28,6 +28,11 @@ def typed(value: object) -> str:
     return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
+def shown(value: object) -> str:
+    """Return a value as Python writes it, for messages: of one line, and of what is long its beginning."""
+    return f"{' '.join(repr(value).split()):.80}"
+
+
 class TunerError(Exception):
     """A failure that the user can act on; passwords of URLs are left out of what it says.
 

@@ -6,7 +6,16 @@ import errno
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeGuard
+
+
+def may_be_path(given: object) -> TypeGuard[str | os.PathLike[str]]:
+    """Return whether something is a path or text that can name a file."""
+    text = os.fspath(given) if isinstance(given, str | os.PathLike) else None
+    try:
+        return isinstance(text, str) and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:  # half of a character
+        return False
 
 
 def read_beginning(path: Path, size_bytes: int) -> bytes:

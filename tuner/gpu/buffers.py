@@ -18,8 +18,8 @@ from tuner.children.nvrtc import compile_source
 from tuner.core.model import Gpu
 from tuner.gpu.beside import OtherWork
 from tuner.gpu.driver import Context, Graph, fill_bytes
-from tuner.gpu.memory import GUARD_BYTES, NAN, Memory
-from tuner.kernel.contents import INITS, decoded, encoded, in_memory, is_given, is_integer
+from tuner.gpu.memory import GUARD_BYTES, Memory
+from tuner.kernel.contents import INITS, NAN, decoded, encoded, in_memory, is_given, is_integer
 from tuner.kernel.given import Given
 from tuner.kernel.reference import expected_dtype
 from tuner.kernel.render import render_helpers
@@ -337,7 +337,7 @@ class ProblemData:
                     graph.copy(self.address(tensor.name, number), initial, tensor.size_bytes)
 
     def poison(self, byte: int = NAN) -> None:
-        """Fill the outputs, and the zones around all tensors, with one of :data:`tuner.gpu.memory.POISONS`."""
+        """Fill the outputs, and the zones around all tensors, with one of :data:`tuner.kernel.contents.POISONS`."""
         stream = self.helpers.context.stream
         self.memory.poison(byte)
         for tensor in self.outputs:

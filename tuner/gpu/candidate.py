@@ -21,7 +21,8 @@ from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.gpu.images import Images
-from tuner.gpu.memory import NAN, Memory
+from tuner.gpu.memory import Memory
+from tuner.kernel.contents import NAN
 from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import DriverFailure, check
 from tuner.runtime.kernel import Kernel

@@ -34,7 +34,7 @@ SMALL_S = 1.0
 SPARSE_S = 1.0
 """What a reference may take for a problem of any size, which is then verified on sparse numbers, too."""
 OWN_SIZE_S = 0.2
-OWN_SIZE = frozenset(Content) - {Content.ZEROS, Content.FAR, Content.NEAR, Content.LATER}
+OWN_SIZE = frozenset(Content) - {Content.ZEROS, Content.FAR, Content.NEAR, Content.ABOVE, Content.LATER}
 """What is tried at a problem's own size where the host says within :data:`OWN_SIZE_S` what is right; the others depend
 on no size. Else, and where the reference is on the GPU, only sparse numbers are: more takes longer than it is worth."""
 

@@ -7,19 +7,13 @@ import itertools
 from cuda.bindings import driver as cu
 
 from tuner.gpu.driver import fill_bytes
+from tuner.kernel.contents import NAN
 from tuner.runtime.driver import check
 from tuner.runtime.expressions import round_up
 
 GUARD_BYTES = 4096
 """Bytes of a poison on both sides of each tensor: a kernel that reads past an edge gets a wrong result instead of its
 neighbour's numbers, and one that writes there is seen."""
-NAN, *OTHER_POISONS = POISONS = (0xFF, 0x7B, 0xFB, 0x00)
-"""Bytes that guard zones, outputs and scratch hold before a run that is verified.
-
-The first is NaN in every floating-point format; but -1 or the largest of integers, which may be right, and a maximum of
-floats leaves it out. The others are a large number, a large negative one and zero: whatever is left there or taken into
-a result, with one of the four something is wrong.
-"""
 
 
 class Memory:

@@ -17,12 +17,12 @@ from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, Timed
 from tuner.gpu.clocks import Stamps
 from tuner.gpu.driver import Graph
-from tuner.gpu.memory import NAN, OTHER_POISONS
 from tuner.gpu.outside import Ask, Outside
 from tuner.gpu.timing import MOST_WAITING_S, SampleGraph, Samples, Timer, group_size, run_once
 from tuner.gpu.verify import Verifier
 from tuner.kernel.answers import Answers
 from tuner.kernel.batching import Batch, Limits
+from tuner.kernel.contents import NAN, OTHER_POISONS
 from tuner.kernel.reference import expected_dtype
 from tuner.runtime.launches import OUTPUTS, RESTORED
 
@@ -99,7 +99,7 @@ class ProblemSession:
         Args:
             timed: what is run.
             known_ns: an earlier time of it, or of the best of its kind; 0 for none.
-            poison: one of :data:`tuner.gpu.memory.POISONS`.
+            poison: one of :data:`tuner.kernel.contents.POISONS`.
             load: other work beside it.
         """
         unknown = FIRST_LAUNCH_S + FIRST_LAUNCH_FLOORS * self.limits.floor_ns * 1e-9

@@ -28,8 +28,8 @@ from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Fixed, Timed
 from tuner.gpu.clocks import SLOWDOWNS, Clocks, Stamps
 from tuner.gpu.driver import Context, Graph
-from tuner.gpu.memory import NAN
 from tuner.kernel.batching import Batch
+from tuner.kernel.contents import NAN
 from tuner.runtime.driver import check
 
 

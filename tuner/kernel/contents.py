@@ -36,7 +36,7 @@ EXPONENTS = {"float16": 3.0, "float8_e4m3fn": 3.0}
 OTHER_EXPONENTS = 5.0
 FARTHEST = {"float16": 2.0**10, "float8_e4m3fn": 2.0**8}
 OTHER_FARTHEST = 2.0**17
-"""Below zero; the others are up to eight times as near."""
+"""From zero; the others are up to eight times as near."""
 NEAREST = {"float16": 2.0**-6, "float8_e4m3fn": 2.0**-3}
 OTHER_NEAREST = 2.0**-12
 """Factors of the usual numbers. Products of two are still normal numbers of these dtypes, but for float8."""
@@ -53,6 +53,13 @@ few, and so are those beside multiples of :data:`DRAWN`: a long sum is allowed m
 worth. They do not cancel, nor do their products with numbers of the next tensor."""
 DRAWN = 1 << 20
 """Numbers that are drawn for that, at most."""
+NAN, *OTHER_POISONS = POISONS = (0xFF, 0x7B, 0xFB, 0x00)
+"""Bytes that guard zones, outputs and scratch hold before a run that is verified.
+
+The first is NaN in every floating-point format; but -1 or the largest of integers, which may be right, and a maximum of
+floats leaves it out. The others are a large number, a large negative one and zero: whatever is left there or taken into
+a result, with one of the four something is wrong.
+"""
 REMEDY = "correct the kernel, or say what it is for by the inputs' init = { uniform = [least, largest] }"
 
 
@@ -77,6 +84,8 @@ class Content(StrEnum):
     """A maximum that begins at -1000 is above them all, and exponentials vanish unless the largest is taken off."""
     NEAR = "numbers near zero"
     """Beside larger ones they are lost in what rounding is allowed."""
+    ABOVE = "numbers far above zero"
+    """A minimum that begins at 1000 is below them all, and an exponential overflows unless the largest is taken off."""
 
 
 WIDE = (Content.WHOLE, Content.SYMMETRIC, Content.HALF)
@@ -164,8 +173,9 @@ def _floats(tensor: Buffer, rng: np.random.Generator, content: Content, number: 
     if content is Content.LARGE:
         most = EXPONENTS.get(tensor.dtype, OTHER_EXPONENTS)
         return rng.choice((-1.0, 1.0), count) * 2.0 ** rng.uniform(-most, most, count)
-    if content is Content.FAR:
-        return rng.uniform(-1.0, -0.125, count) * FARTHEST.get(tensor.dtype, OTHER_FARTHEST)
+    if content in (Content.FAR, Content.ABOVE):
+        far = rng.uniform(0.125, 1.0, count) * FARTHEST.get(tensor.dtype, OTHER_FARTHEST)
+        return far if content is Content.ABOVE else -far
     usual = rng.standard_normal(count) if tensor.init == "normal" else rng.random(count)
     if tensor.between is not None:
         low, high = tensor.between
@@ -339,7 +349,7 @@ def further_contents(
             attempts = [(content, content)] if later else []
         elif content in (Content.USUAL, *WIDE) or (content is Content.NEGATIVE and not signed):
             attempts = []
-        elif content in (Content.FAR, Content.NEAR):
+        elif content in (Content.FAR, Content.NEAR, Content.ABOVE):
             attempts = [(content, Content.USUAL)] if free else []
         else:
             attempts = [(content, content)] if vary or not whole else []

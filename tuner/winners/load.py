@@ -9,7 +9,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from tuner.core.errors import CallError, DatabaseError, suggestion
+from tuner.core.errors import CallError, DatabaseError, shown, suggestion
+from tuner.core.reading import may_be_path
 from tuner.runtime.bundle import open_bundle
 from tuner.runtime.dispatch import Policy
 from tuner.runtime.operation import Operation
@@ -51,14 +52,17 @@ def load(
         CallError: there is no such policy, dtype or option, it is not one bundle or one database, or an argument has
             a wrong type.
     """
-    texts = {"kernel": kernel or None, "bundle": bundle or "", "db": db or "", "gpu": gpu}
-    wrong = [what for what, value in texts.items() if not isinstance(value, (str, os.PathLike))]
+    texts: dict[str, object] = {"kernel": kernel, "gpu": gpu, "policy": policy}
+    texts |= {name: path for name, path in {"bundle": bundle, "db": db}.items() if path is not None}
+    wrong = [
+        what for what, value in texts.items() if not may_be_path(value) or (what == "kernel" and value == "")
+    ]
     tables = {"dtypes": dtypes, "options": options}
     wrong += [what for what, value in tables.items() if not isinstance(value, (Mapping, NoneType))]
     if wrong:
         given = {**texts, **tables}[wrong[0]]
         raise CallError(
-            f"{wrong[0]} cannot be {given!r}", 'for example tuner.load("gemm", bundle="gemm_bundle")'
+            f"{wrong[0]} cannot be {shown(given)}", 'for example tuner.load("gemm", bundle="gemm_bundle")'
         )
     kernel = os.fspath(kernel)
     if policy not in (TUNE, *Policy):

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.inspect.check.cpu_run import CpuChild, cpu_run
+from tests.inspect.check.cpu_run import GPU, CpuChild, cpu_run
 from tests.inspect.check.planted import findings
-from tuner.inspect.check.host_worker import HostResult
+from tuner.core.model import Configuration
+from tuner.inspect.check.host_worker import HostRequest, HostResult
 from tuner.inspect.emulator.building import COMPILER
+from tuner.kernel.load import read_kernel
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="needs g++")
 KERNEL = """\
@@ -78,6 +80,10 @@ def written(folder: Path, tensors: dict[str, tuple[str, str, str]], reference: s
         (FLOATS, "max(x) + zeros(n)", "float m = -1000; for (int j = 0; j < n; ++j) m = fmaxf(m, x[j]); y[i] = m;",
          "numbers far below zero"),
         (FLOATS, "def f(x): return 3 * x", "y[i] = fabsf(x[i]) < 7e-4f ? 0.0f : 3.0f * x[i];", "numbers near zero"),
+        (FLOATS, "min(x) + zeros(n)", "float m = 1000; for (int j = 0; j < n; ++j) m = fminf(m, x[j]); y[i] = m;",
+         "numbers far above zero"),
+        (FLOATS, "def f(x): return np.logaddexp(0, x)", "y[i] = x[i] < 9 ? log1pf(expf(x[i])) : logf(1 + expf(x[i]));",
+         "numbers far above zero"),
         (FLOATS, "def f(x): e = np.exp(x - x.max()); return e / e.sum()",
          "float s = 0; for (int j = 0; j < n; ++j) s += expf(x[j]); y[i] = expf(x[i]) / s;", "numbers far below zero"),
     ],
@@ -106,7 +112,7 @@ def test_what_is_right_for_the_usual_inputs_alone_is_found_and_the_content_named
         (FLOATS, "log(abs(x))", "y[i] = logf(fabsf(x[i]));", ("zeros", "a few numbers among zeros")),
         (FLOATS, "def f(x): return np.where(x > 0, x, -np.inf)", "y[i] = x[i] > 0 ? x[i] : -INFINITY;", ()),
         (FLOATS, "exp(3 * x) / (1 + exp(3 * x))", "const float e = expf(3.0f * x[i]); y[i] = e / (1.0f + e);",
-         ("a large range of numbers", "a few numbers among zeros")),
+         ("a large range of numbers", "a few numbers among zeros", "numbers far above zero")),
         (GATHER, "take(x, j)", "y[i] = x[j[i]];", ("integers of the whole range",)),
         (GATHER, "def f(x, j): return x[j]", "y[i] = x[j[i]];", ("integers of the whole range",)),
         (ARGMAX, "def f(x): return np.full(x.shape, np.argmax(x))",
@@ -141,13 +147,13 @@ def test_integers_may_differ_where_a_rounding_error_of_the_inputs_moves_them(
 @pytest.mark.parametrize(
     ("seconds", "returned", "body", "calls"),
     [
-        (0.0, "2 * x", "y[i] = 2.0f * x[i];", 9 + 1 + 2 * 7),
-        (0.07, "2 * x", "y[i] = 2.0f * x[i];", 1 + 7),
+        (0.0, "2 * x", "y[i] = 2.0f * x[i];", 9 + 1 + 2 * 8),
+        (0.07, "2 * x", "y[i] = 2.0f * x[i];", 1 + 8),
         (
             0.07,
             "x * x - x[::-1] ** 2",
             "y[i] = x[i] * x[i] - x[n - 1 - i] * x[n - 1 - i];",
-            1 + 3 + 7 + 2 * 4,
+            1 + 3 + 8 + 2 * 5,
         ),
     ],
 )
@@ -240,3 +246,34 @@ def test_what_follows_from_an_input_follows_its_further_contents(
     answer = cpu_run(child, file)
     assert answer.fault.startswith("y[0] is") is not follows
     assert not answer.left_out
+
+
+@pytest.mark.parametrize(
+    ("reference", "factor", "fault"),
+    [
+        ("alpha * x", "1.0f", "alpha=0.75"),
+        ("alpha * x", "alpha * alpha", "alpha=0.75"),
+        ("alpha * x", "alpha", ""),
+        ("x", "1.0f", ""),
+        ("where(alpha < 1, (x - x) / zeros(n), x)", "1.0f", ""),  # it has no answer to others
+    ],
+)
+def test_a_factor_that_happens_to_be_1_is_not_left_out(
+    child: CpuChild, tmp_path: Path, reference: str, factor: str, fault: str
+) -> None:
+    file = written(tmp_path, FLOATS, reference, f"y[i] = {factor} * x[i];")
+    code = tmp_path / "k.cu"
+    code.write_text(code.read_text().replace("int n)", "float alpha, int n)"))
+    text = file.read_text().replace('"n"]\ngrid', '"alpha", "n"]\ngrid')
+    file.write_text(f'scalars.alpha = {{ dtype = "float32", value = 1.0 }}\n{text}')
+    kernel = read_kernel(file)
+    problems = (kernel.problem({"n": 65}), kernel.problem({"n": 130}))
+    child.send(
+        HostRequest(
+            file, GPU, problems, tmp_path / "built", configuration=Configuration.of("v", {"block_size": 64})
+        )
+    )
+    answers = [child.receive(300.0) for _ in problems]
+    assert not any(answer is None or answer.undecided or answer.unsuitable for answer in answers)
+    said = "".join(answer.fault for answer in answers if answer is not None)
+    assert said.endswith(f"n=130 {fault}") if fault else not said

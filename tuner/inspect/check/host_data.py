@@ -15,7 +15,7 @@ from tuner.core.errors import KernelError
 from tuner.core.model import Gpu, Problem
 from tuner.inspect.check.subjects import problems
 from tuner.inspect.emulator.host import HostArray
-from tuner.kernel.contents import drawn, is_given, is_random, not_varied
+from tuner.kernel.contents import NAN, drawn, is_given, is_random, not_varied
 from tuner.kernel.given import Given
 from tuner.kernel.plan import scalars_of, tensors_of
 from tuner.kernel.python_reference import Asked, expected_on_host
@@ -98,11 +98,13 @@ class HostData:
         """The tensors that a kernel writes."""
         return [tensor for tensor in self.tensors if tensor.role in OUTPUTS]
 
-    def memory(self) -> dict[str, HostArray]:
-        """Return new arrays of all tensors: outputs hold NaNs, the others what they begin with."""
+    def memory(self, poison: int = NAN) -> dict[str, HostArray]:
+        """Return new arrays of all tensors: outputs hold a poison, the others what they begin with."""
         memory = {}
         for tensor in self.tensors:
-            array = memory[tensor.name] = HostArray(tensor.count, tensor.dtype, ALIGNMENT, tensor.name)
+            array = memory[tensor.name] = HostArray(
+                tensor.count, tensor.dtype, ALIGNMENT, tensor.name, poison
+            )
             if tensor.name in self._initial:
                 array.fill(self._initial[tensor.name].ravel())
         return memory
@@ -221,6 +223,7 @@ def difference(
             right |= beyond & same_sign & (large >= OVERFLOW.get(tensor.dtype, np.inf))
     elif expected.magnitude.any():
         right |= np.abs(np.subtract(got, expected.value, dtype=np.float64)) <= expected.magnitude
+    right &= array.written.reshape(tensor.shape)  # what is left as it was may be right by chance
     if right.all():
         return None
     index = tuple(int(i) for i in np.argwhere(~right)[0])

@@ -21,6 +21,7 @@ from tuner.inspect.emulator.host import (
     in_structs,
     launch_arguments,
 )
+from tuner.kernel.contents import NAN
 from tuner.kernel.headers import with_own_headers
 from tuner.kernel.options import options_of
 from tuner.kernel.plan import make_plan, reference_configuration, reference_launch
@@ -57,13 +58,20 @@ class HostLaunches:
         """What the warps of each launch of the last configuration have asked of memory."""
         return tuple(self._patterns[code] for code in sorted(self._patterns))
 
-    def run(self, problem: Problem, configuration: Configuration, memory: dict[str, HostArray]) -> None:
+    def run(
+        self,
+        problem: Problem,
+        configuration: Configuration,
+        memory: dict[str, HostArray],
+        poison: int = NAN,
+    ) -> None:
         """Run a configuration.
 
         Args:
             problem: whose tensors are in the memory.
             configuration: what is run.
             memory: tensors by name; gets the scratch memory.
+            poison: what scratch and shared memory hold before.
 
         Raises:
             KernelFault: it does what it may not, or leaves what it may not.
@@ -73,10 +81,12 @@ class HostLaunches:
         plan = make_plan(self._kernel, problem, self._gpu, configuration)
         specs = self._kernel.launches(problem, self._gpu, configuration)
         for buffer in plan.scratch:
-            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name)
+            memory[buffer.name] = HostArray(buffer.count, buffer.dtype, 256, buffer.name, poison)
             if buffer.zeroed or buffer.zeroed_once:
                 memory[buffer.name].fill(np.zeros(buffer.count))
-        ran = {self._run(specs[one.code], one, problem, configuration, memory) for one in plan.launches}
+        ran = {
+            self._run(specs[one.code], one, problem, configuration, memory, poison) for one in plan.launches
+        }
         for compiled in () if self._most else ran:
             if fault := compiled.lasting.changed(plan.state):
                 raise KernelFault(fault)
@@ -99,6 +109,7 @@ class HostLaunches:
         problem: Problem,
         configuration: Configuration,
         memory: Mapping[str, HostArray],
+        poison: int = NAN,
     ) -> HostKernel:
         if launch.needs_cluster_order or any(kind == "map" for kind, _, _ in launch.arguments):
             raise NotForHost("it takes tensor maps, or clusters in an order")
@@ -106,7 +117,7 @@ class HostLaunches:
         for variable, tensor, _ in launch.constants:
             compiled.fill(variable, memory[tensor])
         together = 1 << 20 if launch.resident or launch.cooperative else math.prod(launch.cluster or (1,))
-        schedule = Schedule(0, max(RESIDENT, together), together == 1, launch.cooperative)
+        schedule = Schedule(0, max(RESIDENT, together), together == 1, launch.cooperative, poison)
         arguments, others = launch_arguments(launch, memory), in_structs(launch, memory)
         shape = launch.grid, launch.block, launch.shared_bytes
         compiled(*shape, schedule, *arguments, others=others, most=self._most)

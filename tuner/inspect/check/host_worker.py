@@ -13,20 +13,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import structs
 
 from tuner.children.limits import memory_limit
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.messages import Channel, Record
-from tuner.core.model import Configuration, Gpu, Problem
+from tuner.core.model import Configuration, Gpu, Problem, value_text
 from tuner.core.processes import ParentPipe, limit_memory
 from tuner.inspect.check.host_data import UNWRITTEN, HostData, difference
 from tuner.inspect.check.host_launches import HostLaunches
 from tuner.inspect.emulator.accesses import Pattern
 from tuner.inspect.emulator.building import NotForHost
 from tuner.inspect.emulator.host import KernelFault
-from tuner.kernel.contents import REMEDY, further_contents
+from tuner.kernel.contents import NAN, POISONS, REMEDY, further_contents
 from tuner.kernel.default import default_configuration
-from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem
+from tuner.kernel.edge_sizes import MAX_VARIED_ELEMENTS, varied_problem, with_other_scalars
 from tuner.kernel.golden import GoldenDiffersError, disagreement
 from tuner.kernel.load import read_kernel
 from tuner.kernel.plan import tensors_of
@@ -93,19 +94,34 @@ class _Runner:
         self._launches = HostLaunches(kernel, request.gpu, request.folder, request.most)
         problems = request.problems[: request.wanted] if request.configuration is not None else ()
         self._varied = varied_problem(kernel, problems, request.gpu)
+        self._others = request.configuration is not None and not request.most
+        """Whether the reference has an answer to other scalars, as far as that is known."""
 
-    def result(self, problem: Problem) -> HostResult:
-        """Return what comes of one problem."""
+    def result(self, problem: Problem, turn: int) -> HostResult:
+        """Return what comes of one problem; of every second one with other scalars, if there is an answer."""
+        varied = problem is self._varied
+        if self._others and turn % 2:
+            passed = with_other_scalars(self._kernel, problem, self._request.gpu)
+            words = [f"{name}={value_text(value)}" for name, value in passed.scalars.items()]
+            with contextlib.suppress(TunerError):
+                if words and not (result := self._result_of(passed, varied)).undecided:
+                    named = " ".join([result.fault, *words]) if result.fault else ""
+                    return structs.replace(result, fault=named)
+            self._others = False
         try:
-            return self._result(problem)
+            return self._result_of(problem, varied)
         except TunerError as error:
             return HostResult(error.problem, error.remedy)
+
+    def _result_of(self, problem: Problem, varied: bool) -> HostResult:
+        try:
+            return self._result(problem, varied)
         except KernelFault as fault:
             return HostResult(f"{fault}, at {problem.sizes_text}")
         except NotForHost as reason:
             return HostResult(unsuitable=str(reason))
 
-    def _result(self, problem: Problem) -> HostResult:
+    def _result(self, problem: Problem, varied: bool) -> HostResult:
         request = self._request
         if request.reference_only:
             return self._evaluate_reference(problem)
@@ -125,7 +141,7 @@ class _Runner:
         if not expected and self._kernel.reference.default:
             return HostResult(undecided="no default configuration is valid")
         wrong = self._verdict(data, expected, request.configuration)
-        if wrong.fault or wrong.undecided or problem is not self._varied:
+        if wrong.fault or wrong.undecided or not varied:
             return wrong
         return self._with_further_contents(data, request.configuration)
 
@@ -137,9 +153,27 @@ class _Runner:
         *,
         further: bool = False,
     ) -> HostResult:
-        """Run a configuration, and compare what it does; where it looks wrong, more is found out of magnitudes."""
-        memory = data.memory()
-        self._launches.run(data.problem, configuration, memory)
+        """Run a configuration, and compare what it does; where it looks wrong, more is found out of magnitudes.
+
+        One that reads what nothing has written is run with other numbers there, too.
+        """
+        for poison in POISONS:
+            wrong = self._compared(data, expected, configuration, further, poison)
+            if wrong.fault or wrong.undecided or self._launches.unset is None:
+                break
+        return wrong
+
+    def _compared(
+        self,
+        data: HostData,
+        expected: Mapping[str, Expected],
+        configuration: Configuration,
+        further: bool,
+        poison: int,
+    ) -> HostResult:
+        memory = data.memory(poison)
+        self._launches.run(data.problem, configuration, memory, poison)
+        where = f"where memory holds 0x{poison:02X} before: " * (poison != NAN)
         if changed := data.unchanged(memory):
             return HostResult(
                 f"the input {changed} is written to, at {data.problem.sizes_text}",
@@ -157,7 +191,7 @@ class _Runner:
                     return HostResult(undecided=error.problem)
                 if wrong:
                     return HostResult(
-                        f"{wrong[0]}, at {data.problem.sizes_text}", wrong[1] or self._cause(data)
+                        f"{where}{wrong[0]}, at {data.problem.sizes_text}", wrong[1] or self._cause(data)
                     )
         return HostResult()
 
@@ -293,11 +327,11 @@ def limit_cpu() -> None:
 
 def _answer(pipe: ParentPipe[HostRequest, HostResult], request: HostRequest, runner: _Runner) -> None:
     answered, slowest_s = 0, 0.0
-    for problem in request.problems:
+    for turn, problem in enumerate(request.problems):
         limit_cpu()
         elements, began = math.prod(problem.sizes.values()), time.process_time()
         if slowest_s * elements < CPU_S:
-            result = runner.result(problem)
+            result = runner.result(problem, turn)
             took_s = time.process_time() - began
             slowest_s = max(slowest_s, took_s / elements if took_s > SLOW_S else 0.0)
         else:

@@ -26,7 +26,7 @@ from tuner.inspect.emulator.accesses import Row, Told
 from tuner.inspect.emulator.building import LINKED, NotForHost, compile_cpp, machine
 from tuner.inspect.emulator.source import BESIDE, arch_of, dynamic_names, for_host, macros, shared_places
 from tuner.inspect.emulator.symbols import RENDERED, Lasting, Symbols
-from tuner.kernel.contents import encoded, from_bits, in_memory
+from tuner.kernel.contents import NAN, encoded, from_bits, in_memory
 from tuner.runtime.expressions import round_up
 from tuner.runtime.launches import Launch
 from tuner.runtime.structs import leaves, stored
@@ -52,23 +52,28 @@ class Schedule:
     """Whether blocks start in any order."""
     cooperative: bool = True
     """Whether the whole grid may meet."""
+    poison: int = NAN
+    """What each byte of shared memory holds before it is written."""
 
 
 class HostArray:
     """An array whose accesses are looked at, in the midst of memory that may not be touched.
 
     Args:
-        count: number of elements, which start as NaNs.
+        count: number of elements.
         dtype: ``elements`` holds the bits of those that NumPy lacks, and the bytes of bool.
         alignment: bytes of which the address is a multiple, and as a rule of no larger power of two.
         name: what a message calls it.
+        poison: what each byte holds before it is written: as a rule elements are NaNs.
     """
 
     _REACH = 16 << 20
     """Bytes before and behind it where nothing else lies: what is touched there is meant for it."""
     _numbers = itertools.count()
 
-    def __init__(self, count: int, dtype: str, alignment: int = 1, name: str = "an array") -> None:
+    def __init__(
+        self, count: int, dtype: str, alignment: int = 1, name: str = "an array", poison: int = NAN
+    ) -> None:
         self.dtype = dtype
         self.name = name
         element = np.dtype(in_memory(dtype))
@@ -88,7 +93,7 @@ class HostArray:
         self.reach = (whole.ctypes.data, whole.ctypes.data + len(whole))
         """Addresses between which nothing else lies."""
         self.elements: npt.NDArray[Any] = middle[start : start + size].view(element)
-        middle[start : start + size] = 0xFF
+        middle[start : start + size] = poison
         self.set = np.zeros(size, np.uint8)
         """1 for each byte that something has written."""
 
@@ -106,6 +111,11 @@ class HostArray:
         """Return it as the machine is told of it, at an address and between others where nothing else lies."""
         elements = self.elements
         return Row(self.name, start, (first, end), elements.nbytes, elements.itemsize, self.set.ctypes.data)
+
+    @property
+    def written(self) -> npt.NDArray[np.bool_]:
+        """Whether something has written each element, all of it."""
+        return np.asarray(self.set.reshape(-1, self.elements.itemsize).all(axis=1))
 
     def is_set(self, index: int) -> bool | None:
         """Return whether something has written an element; None where that is so of a part of its bytes."""
@@ -261,7 +271,7 @@ class HostKernel:
         rows = [one.row(one.elements.ctypes.data, *one.reach) for one in passed]
         rows += [array.row(start, start, start + room) for array, start, room in self._filled.values()]
         self.told = Told(rows, self._symbols, shared_bytes, most)
-        numbers = (shared_bytes, schedule.resident, schedule.shuffled, schedule.cooperative, schedule.seed)
+        flags = schedule.resident, schedule.shuffled, schedule.cooperative, schedule.seed, schedule.poison
         library, places = self._library, (ctypes.c_void_p * 2)()
         library.tell_places(places)
         fault = library.launch(
@@ -269,7 +279,7 @@ class HostKernel:
             pointers,
             places,
             *dimensions,
-            *map(ctypes.c_uint, numbers),
+            *map(ctypes.c_uint, (shared_bytes, *flags)),
             ctypes.byref(self.told.seen),
         )
         if fault is not None:

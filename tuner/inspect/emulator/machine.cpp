@@ -469,11 +469,13 @@ static void load(Block* block) {
     loaded = block;
 }
 
+static unsigned char poison = 0xff;  // of shared memory that nothing has written: NaN in every type, so that it shows
+
 static void begin_block(unsigned int number) {
     auto block = std::make_unique<Block>();
     const unsigned int threads = blockDim.x * blockDim.y * blockDim.z;
     block->number = number;
-    block->shared.assign(section[1] - section[0], 0xff);  // NaN in every type, so that it shows
+    block->shared.assign(section[1] - section[0], poison);
     block->set.resize(section[1] - section[0]);
     block->all.alive = static_cast<int>(threads);
     block->lanes.resize(threads);
@@ -593,9 +595,10 @@ static void run_blocks(std::vector<unsigned int> order, std::size_t resident) {
 // order of their numbers, or, with `shuffled`, in any. With `together` the grid may meet. `places`: a shared variable, and the room for dynamic shared memory.
 extern "C" const char* launch(void (*kernel)(void**), void** arguments, unsigned char* const* places, const dim3* grid,
                               const dim3* block, unsigned int dynamic_bytes, unsigned int resident, int shuffled,
-                              int together, unsigned int seed, emulator::Seen* seen) {
+                              int together, unsigned int seed, unsigned int byte, emulator::Seen* seen) {
     using namespace emulator;
     random_bits.seed(seed);
+    poison = static_cast<unsigned char>(byte);
     cooperative = together != 0;
     gridDim = *grid;
     blockDim = *block;
