@@ -380,5 +380,5 @@ def _limit_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], launch:
     shared = launch.shared_bytes if isinstance(launch.shared_bytes, str) else ""
     kept = names.sizes.keys() & re.findall(r"\w+", shared)
     names.sizes |= dict.fromkeys(by_default & kept, SHARED_SIZE if len(kept) == 1 else UNSEEN)
-    exponents = by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", str(tensors)))
+    exponents = by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", f"{tensors} {launch}"))
     names.sizes |= dict.fromkeys(exponents, EXPONENT)

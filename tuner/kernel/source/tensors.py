@@ -190,10 +190,7 @@ class Tensors:
             known = (name for name in ("rows", "blocks") if name in self._names.sizes)
             rows = next(known, None) or self._names.free("rows", "blocks")
             self._names.sizes.setdefault(rows, None)
-            by_thread = any(
-                "threadIdx" in str(one) and len(one) > 1 for index in use.indices for one in index
-            )
-            return [rows if one is None else one for one in shape], "the shape" if by_thread else ""
+            return [rows if one is None else one for one in shape], "" if far else "the shape"
         return (sizes[:1] or ["1"], "" if len(sizes) == 1 and far else "the shape")
 
     def _role_of(self, one: Parameter, use: Use) -> tuple[str, Any, str]:

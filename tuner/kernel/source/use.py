@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -190,7 +191,7 @@ class CodeUse:
             if sign not in ("<", "<=", ">", ">="):
                 continue
             for side, other, reads in zip(sides, sides[::-1], (sign, sign.translate(_TURNED)), strict=True):
-                low, high = sum_of(python_of(side)), self.sum(other)
+                low, high = sum_of(python_of(side), self.numbers), self.sum(other)
                 least = smallest_of(python_of(other), self.variables) if reads[0] == "<" else ()
                 high = next((of for of in map(self.sum, least) if of and self._of_problem(of)), high)
                 if low is None or high is None:
@@ -199,8 +200,7 @@ class CodeUse:
                 rest = {product: n for product, n in high.items() if product not in less}
                 if any(less) and self._of_problem(rest):  # x < width - RADIUS
                     high = {**rest, (): -1}
-                whole = sum_of(python_of(side), self.numbers) or {}
-                match [(*one, n) for one, n in whole.items() if one], [one for one in high if one]:
+                match [(*one, n) for one, n in low.items() if one], [one for one in high if one]:
                     case [(str(name), int(n))], [(size,)] if n > 1 and size in self.sizes:  # 4 * i < n
                         yield name, {(f"({size} // {n})",): 1}
                         continue
@@ -210,7 +210,7 @@ class CodeUse:
                 if len(names) > 1:  # y + j < height
                     single = [name for name in single if self._places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
-                    self.beside.setdefault(single[0], set()).update({*filter(None, whole)} - {(single[0],)})
+                    self.beside.setdefault(single[0], set()).update({*names} - {(single[0],)})
                     constant = high.get((), 0) - low.get((), 0)
                     self.inner |= {one.start_byte} if constant < 0 else set()
                     yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
@@ -276,8 +276,8 @@ class CodeUse:
         most = max(shapes, key=lambda shape: (None not in shape, len(shape)), default=[])
         if len(most) > 1 and (planes := max(self._planes(index, most) for index in use.indices)) > 1:
             return [str(planes), *most]
-        others = [shape[0] for shape in shapes if len(shape) == 1 and shape[0] is not None]
-        return [largest_of(others)] if len(most) == 1 and others else most
+        others = [shape[0] for shape in shapes if shape[1:] == most[1:] and shape[0] is not None]
+        return [largest_of(others), *most[1:]] if others else most
 
     def _planes(self, index: Sum, shape: list[str | None]) -> int:
         """Return how many arrays of a shape lie one behind the other: 3 of ``x[2 * width * height + i]``."""
@@ -286,7 +286,7 @@ class CodeUse:
         return before[0][1] + 1 if whole else 1
 
     def _shape(self, index: Sum, lanes: int) -> list[str | None]:
-        strides: dict[tuple[Product, int], str | None] = {}
+        parts: dict[Product, Sum] = {}
         bounds = [
             self.bound(part) or "" for product, n in index.items() if n in (1, lanes) for part in product
         ]
@@ -297,26 +297,28 @@ class CodeUse:
             for name in vectors.keys() & sizes:  # rows of C elements beside C / 4 vectors
                 factor *= int(vectors[name])
                 sizes = tuple(f"({name} // {vectors[name]})" if one == name else one for one in sizes)
-            rest = [name for name in product if not self.is_size(name)]
-            if not rest or tuple(rest) in beside or not any(self._varies(name) for name in rest):
+            rest = tuple(name for name in product if not self.is_size(name))
+            if not rest or rest in beside or not any(self._varies(name) for name in rest):
                 continue
             first = len(rest) > 1 and not any(name in self.bounds for name in rest)  # a block's first element
-            rest_key = (sizes, 1 if first else factor)
+            parts[rest] = plus([parts.get(rest, {}), {sizes: 1 if first else factor}]) or {}
+        strides: dict[tuple[tuple[Product, int], ...], str | None] = {}
+        open_ = set()
+        apart = len({*map(str, parts.values())}) > 1  # x[y * (w + 2) + x], but not the diagonal x[i * n + i]
+        for rest, step in parts.items():
             bound = next((self.bound(one) for one in rest if self.bound(one)), None)
-            strides[rest_key] = strides.get(rest_key) or bound
+            for stride in [(*step.items(),)] if apart else [(one,) for one in step.items()]:
+                open_ |= {stride} if bound is None and self._places({rest: 1}, "block") else set()
+                strides[stride] = strides.get(stride) or bound
         if not strides:
             return []
-        order = sorted(strides, key=lambda one: (len(one[0]), one[1]))
+        order = sorted({(((), 1),), *strides}, key=lambda stride: max((len(one), n) for one, n in stride))
         extents: list[str | None] = []
-        below: tuple[Product, int] = ((), 1)
-        for one in order:
-            if one != below:
-                extent = quotient(one, below)
-                if extent is None:
-                    return []
-                extents.append(extent)
-            below = one
-        outermost = strides[order[-1]]
+        for below, stride in pairwise(order):
+            if (extent := quotient(dict(stride), dict(below))) is None:
+                return []
+            extents.append(extent)
+        outermost = strides[order[-1]] if order[-1] not in open_ else None
         if not extents and outermost:  # x[i + 2 * n]: the third of arrays that lie one behind the other
             sized = {one: n for one, n in index.items() if one and n > 0 and self.sizes.issuperset(one)}
             outermost = (
@@ -347,7 +349,7 @@ class CodeUse:
                 over, by = self.bounds.get(divided, {}), self.sum(right) or {}
                 if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
                     rest = f"(ceil_div({sum_text(over)}, {sum_text(by)}))"  # i / width / height
-                    return quotient(*over.items(), *by.items()) or (rest if len(next(iter(by))) > 1 else None)
+                    return quotient(over, by) or (rest if len(next(iter(by))) > 1 else None)
                 return next((one for one in self.sizes if by and times(by, {(one,): 1}) == over), None)
         return None
 
