@@ -62,6 +62,62 @@ READ = {
         }""",
         {"x": "n input", "y": "n inout zeros"},
     ),
+    "a convolution without a border": (
+        """__global__ void convolved(const float* x, const float* w, float* y, int n, int m, int k, int row) {
+            const int i = AT, j = blockIdx.y;
+            if (i >= m || j >= n) return;
+            float sum = 0;
+            for (int a = 0; a < k; ++a) for (int b = 0; b < k; ++b) sum += x[(j + a) * row + i + b] * w[a * k + b];
+            y[j * m + i] = sum;
+        }""",
+        {"x": "n + k - 1 row input", "w": "k k input", "y": "n m output"},
+    ),
+    "rows with a border": (
+        """#define IN(i, j) ((j + 1) * (nx + 2) + (i) + 1)
+        __global__ void smooth(const float* x, float* y, int nx, int ny) {
+            const int i = AT, j = blockIdx.y;
+            if (i < nx && j < ny) y[IN(i, j)] = x[IN(i, j - 1)] + x[IN(i, j + 1)] + x[IN(i - 1, j)] + x[IN(i + 1, j)];
+        }""",
+        {"x": "ny + 2 nx + 2 input", "y": "ny + 1 nx + 2 inout zeros"},
+    ),
+    "an element more than is written": (
+        "__global__ void steps(const float* x, float* y, int n) { int i = AT; if (i < n) y[i] = x[i + 1] - x[i]; }",
+        {"x": "n + 1 input", "y": "n output"},
+    ),
+    "neighbours that conditions of all kinds leave out": (
+        """__global__ void edges(const float* x, float* y, int w, int h) {
+            const int i = AT, j = blockIdx.y;
+            if (i >= w || j >= h) return;
+            const float up = j < h - 1 ? x[(j + 1) * w + i] : 0, down = j > 0 ? x[(j - 1) * w + i] : 0;
+            y[j * w + i] = up + down;
+        }""",
+        {"x": "h w input", "y": "h w output"},
+    ),
+    "a neighbour that the last one does not have": (
+        """__global__ void next(const float* x, float* y, int n) {
+            const int i = AT;
+            if (i < n) y[i] = i == n - 1 ? 0 : x[i + 1];
+        }""",
+        {"x": "n input", "y": "n output"},
+    ),
+    "elements of a step": (
+        """__global__ void pairs(const float* x, float* y, int n) {
+            for (int i = 2 * (AT); i < n; i += 2 * blockDim.x * gridDim.x) { y[i] = x[i + 1]; y[i + 1] = x[i]; }
+        }""",
+        {"x": "n input", "y": "n output"},
+    ),
+    "elements from 1": (
+        "__global__ void first(const float* x, float* y, int n) { int i = AT + 1; if (i <= n) y[i - 1] = x[i - 1]; }",
+        {"x": "n input", "y": "n output"},
+    ),
+    "rows by a type's name": (
+        """typedef int place_t;
+        __global__ void corners(const float* x, float* y, int n) {
+            const int i = AT;
+            if (i < n) y[i] = x[place_t(8) * i] + x[place_t(8) * i + 7];
+        }""",
+        {"x": "n 8 input", "y": "n output"},
+    ),
     "a limit minus a product": (
         """__global__ void steps(const float* x, float* y, int n, int h, int w) {
             for (int i = AT; i < n - h * w; i += blockDim.x * gridDim.x) y[i] = x[i + h * w] - x[i];
@@ -159,3 +215,31 @@ def test_an_exponent_of_the_launch_is_small(capsys: pytest.CaptureFixture[str]) 
         }""",
     )
     assert data["problem"]["sizes"]["log2n"] == 10
+
+
+@pytest.mark.parametrize(
+    ("write", "asked"),
+    [("y[at[i]] = x[i]", True), ("atomicAdd(&y[at[i]], x[i])", False), ("y[i] = x[at[i]]", False)],
+)
+def test_places_that_are_written_are_marked_as_they_may_be_the_same(
+    write: str, asked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"""__global__ void moved(const float* x, const int* at, float* y, int n) {{
+        const int i = {AT};
+        if (i < n) {write};
+    }}"""
+    _, said = init(capsys, text)
+    assert ("a guess: elements are written there: is its init right?" in said.err) == asked
+
+
+def test_rows_by_a_number_that_is_no_size_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    _, said = init(
+        capsys,
+        f"""__global__ void planes(const float* x, float* y, int n, int h, int w, int offset_planes) {{
+            const int i = {AT};
+            if (i >= n) return;
+            const int a = i % w, b = i / w % h, c = i / w / h % offset_planes, d = i / w / h / offset_planes;
+            y[i] = c < 1 ? x[(d * h + b) * w + a] : 0;
+        }}""",
+    )
+    assert "a guess: the shape" in said.err

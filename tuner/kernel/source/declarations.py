@@ -275,11 +275,11 @@ class _Reader:
         declared = frozenset() if kept else _declared(node) - (frozenset() if typed else self._called)
         given = function.child_by_field_name("parameters") if function is not None else None
         taken = given.named_children if given is not None else ()
-        own = {
+        hidden = {
             *map(text_of, filter(None, (name_node(one.child_by_field_name("declarator")) for one in taken)))
         }
-        own -= {text_of(one) for one in walk(node, "type_identifier")}
-        self.found.items.append(Item(whole, declared, "__global__" in marks, plain, frozenset(own)))
+        hidden -= {text_of(one) for one in walk(node, "type_identifier")}
+        self.found.items.append(Item(whole, declared, "__global__" in marks, plain, frozenset(hidden)))
         self.found.launches.extend(launches_in(node) if function is not None else ())
 
     def _expanded(self, word: str) -> list[str]:

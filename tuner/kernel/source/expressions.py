@@ -125,7 +125,8 @@ def _tree(node: Node | None) -> ast.expr:
             return ast.Subscript(_tree(parts[0]), _tree(parts[-1]))
         case "call_expression":
             function, arguments = parts[0], parts[-1].named_children
-            if words(function)[0] in _CASTS or text_of(function) in _TYPES:
+            cast = words(function)[0] in _CASTS or text_of(function) in _TYPES
+            if cast or (text_of(function).endswith("_t") and len(arguments) == 1):  # a type's name
                 return _tree(arguments[0] if arguments else None)
             name, given = _name(_tree(function)), [_tree(one) for one in arguments]
             match name, given:
