@@ -377,7 +377,7 @@ def test_pixels_of_channels_without_bounds(capsys: pytest.CaptureFixture[str]) -
         }
         """,
     )
-    assert shapes(data) == {"rgb": "h w channels input", "out": "h w channels output"}
+    assert shapes(data) == {"rgb": "h w channels input", "out": "h w channels inout zeros"}
     assert launch(data)["grid"] == ["ceil_div(w, block_x)", "ceil_div(h, block_y)"]
     marked = [line for line in Path("kernel.toml").read_text().splitlines() if "no array has it" in line]
     assert len(marked) == 1 and marked[0].startswith("sizes.limit") and "bright" in data["scalars"]

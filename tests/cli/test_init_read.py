@@ -95,7 +95,7 @@ CASES = {
         ["M_TILE", "SIZE_Y"],
     ),
     INDEX_FUNCTIONS: (
-        {"a": "d h w input", "b": "d h w output", "first": "2 output"},
+        {"a": "d h w input", "b": "d h w output", "first": "2 inout zeros"},
         ["ceil_div(w, block_x)", "ceil_div(h, block_y)", "d"],
         ["block_x", "block_y"],
     ),

@@ -54,6 +54,12 @@ def test_what_only_another_branch_calls_stays(program: str) -> None:
     assert compile_source(part, "squares", "sm_90").entry
 
 
+def test_a_parameter_hides_a_function_of_its_name(program: str) -> None:
+    text = program.replace("squares(float* x, int n)", "squares(float* run, int n)").replace("x[i]", "run[i]")
+    part = device_part(text)
+    assert compile_source(part, "squares", "sm_90").entry and "cudaDeviceSynchronize" not in part
+
+
 def test_what_only_branches_of_the_host_need_is_left_out(program: str) -> None:
     kept = "class Log { public: std::vector<int> lines; };\nstruct Pair { float a, b; };\n"
     of_host = "#ifdef SHOW\n  Log(x);\n#endif\n"

@@ -91,6 +91,13 @@ class Item:
     kernel: bool
     plain_function: bool
     """Whether it is a function that nvcc compiles for the CPU alone."""
+    parameters: frozenset[str] = frozenset()
+    """Of a function: in it they hide what else has their names."""
+
+    @functools.cached_property
+    def needs(self) -> frozenset[str]:
+        """The names in it of what other declarations may declare."""
+        return self.uses - self.parameters
 
     @functools.cached_property
     def uses(self) -> frozenset[str]:
@@ -175,14 +182,14 @@ class Source:
         for one in self.items:
             for name in one.names:
                 of_name.setdefault(name, []).append(one)
-        names, pending = set[str](), [name for one in kept for name in one.uses]
+        names, pending = set[str](), [name for one in kept for name in one.needs]
         while pending:
             if (name := pending.pop()) in names:
                 continue
             names.add(name)
             pending += re.findall(r"[A-Za-z_]\w*", self.macros[name].value) if name in self.macros else ()
             for one in of_name.get(name, ()):
-                pending += one.uses if one not in kept else ()
+                pending += one.needs if one not in kept else ()
                 kept.add(one)
         return kept, names
 
@@ -266,7 +273,13 @@ class _Reader:
         plain = function is not None and not marks & _OF_DEVICE
         typed = plain and head and head[0] not in self._called  # a function of a macro's name, no call of it
         declared = frozenset() if kept else _declared(node) - (frozenset() if typed else self._called)
-        self.found.items.append(Item(whole, declared, "__global__" in marks, plain))
+        given = function.child_by_field_name("parameters") if function is not None else None
+        taken = given.named_children if given is not None else ()
+        hidden = {
+            *map(text_of, filter(None, (name_node(one.child_by_field_name("declarator")) for one in taken)))
+        }
+        hidden -= {text_of(one) for one in walk(node, "type_identifier")}
+        self.found.items.append(Item(whole, declared, "__global__" in marks, plain, frozenset(hidden)))
         self.found.launches.extend(launches_in(node) if function is not None else ())
 
     def _expanded(self, word: str) -> list[str]:

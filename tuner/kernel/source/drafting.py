@@ -27,6 +27,7 @@ from tuner.kernel.source.parameters import (
     parameter_draft,
     reduce_defaults,
 )
+from tuner.kernel.source.shapes import shape_of
 from tuner.kernel.source.tensors import WORDS, Tensors, bounds_loops, with_allocations
 from tuner.kernel.source.threads import static_shared, threads_kept
 from tuner.kernel.source.tree import names_in, walk
@@ -288,7 +289,7 @@ def _chosen(use: CodeUse, name: str) -> bool | None:
     begins = (sum_of(use.begins[one], use.first) or {} for one in use.bounds if one in use.begins)
     if any({name, f"blockIdx_{axis}"} == {*of} for terms in begins for of in terms for axis in AXES):
         return True
-    shapes = " ".join(one for pointer in use.pointers for one in use.shape(pointer) if one)
+    shapes = " ".join(one for pointer in use.pointers for one in shape_of(use, pointer) if one)
     if re.search(rf"\b{name}\b", shapes):
         return False
     if name in use.asked:
@@ -380,5 +381,5 @@ def _limit_sizes(names: SourceNames, tensors: Mapping[str, TensorDraft], launch:
     shared = launch.shared_bytes if isinstance(launch.shared_bytes, str) else ""
     kept = names.sizes.keys() & re.findall(r"\w+", shared)
     names.sizes |= dict.fromkeys(by_default & kept, SHARED_SIZE if len(kept) == 1 else UNSEEN)
-    exponents = by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", str(tensors)))
+    exponents = by_default.intersection(re.findall(r"2 \*\* \(?(\w+)", f"{tensors} {launch}"))
     names.sizes |= dict.fromkeys(exponents, EXPONENT)

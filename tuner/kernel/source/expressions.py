@@ -125,7 +125,8 @@ def _tree(node: Node | None) -> ast.expr:
             return ast.Subscript(_tree(parts[0]), _tree(parts[-1]))
         case "call_expression":
             function, arguments = parts[0], parts[-1].named_children
-            if words(function)[0] in _CASTS or text_of(function) in _TYPES:
+            cast = words(function)[0] in _CASTS or text_of(function) in _TYPES
+            if cast or (text_of(function).endswith("_t") and len(arguments) == 1):  # a type's name
                 return _tree(arguments[0] if arguments else None)
             name, given = _name(_tree(function)), [_tree(one) for one in arguments]
             match name, given:
@@ -362,22 +363,30 @@ def largest_of(extents: Iterable[str]) -> str:
         text
         for text, one in sums.items()
         if not any(
-            one != other and all(n <= other.get(product, 0) for product, n in one.items())
+            one != other and all(one.get(product, 0) <= other.get(product, 0) for product in {*one, *other})
             for other in sums.values()
         )
     ]
     return kept[0] if len(kept) == 1 else f"max({', '.join(kept)})"
 
 
-def quotient(larger: tuple[Product, int], smaller: tuple[Product, int]) -> str | None:
-    """Return a product by another one, each with its factor; None if that is not whole."""
-    left = Counter(larger[0])
-    left.subtract(smaller[0])
-    number, rest = divmod(larger[1], smaller[1])
-    if min(left.values(), default=0) < 0 or rest or number < 1:
-        return None
-    factors = list(left.elements())
-    return " * ".join([*([str(number)] if number != 1 or not factors else []), *factors])
+def quotient(larger: Sum, smaller: Sum) -> str | None:
+    """Return a sum by another one; None if that is not whole, or negative."""
+    found: dict[Product, int] = {}
+    left, by = larger, max(smaller, key=_degree)
+    while left:
+        most = max(left, key=_degree)
+        number, rest = divmod(left[most], smaller[by])
+        if Counter(by) - Counter(most) or rest or (number < 1 and not found):
+            return None
+        part = tuple(sorted((Counter(most) - Counter(by)).elements()))
+        found[part] = number
+        left = plus([left, times({part: -number}, smaller) or {}]) or {}
+    return sum_text(found)
+
+
+def _degree(product: Product) -> tuple[int, Product]:
+    return len(product), product
 
 
 def numbers_of(source: Source, but: Collection[str] = ()) -> dict[str, ast.expr | None]:

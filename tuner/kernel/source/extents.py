@@ -50,7 +50,7 @@ def unbounded(names: SourceNames, use: CodeUse, called: Mapping[str, str] | None
         others = "|".join(f"blockIdx_{other}" for other in AXES if other != axis)
         of_block = {name: _of(of, block) for name, of in values.items() if name not in use.aliases}
         variables = [name for name, of in of_block.items() if len(of) == 1 and not _of(values[name], others)]
-        variables = [one for one in variables if not use.sizes.intersection(*of_block[one])] or variables
+        variables = [one for one in variables if not use.sizes.intersection(*of_block[one])]
         tiled = any(
             values[name][one] != 1 for name, of in of_block.items() for one in of if name not in variables
         )

@@ -206,7 +206,7 @@ class LaunchGuess:
         """Return the number of blocks that the host launches, with a parameter for the threads of its own launch."""
         if called is None or block not in self._names.found:
             return called
-        own = re.compile(rf"\b{self._names.found[block] or '$'}\b")
+        own = re.compile(rf"\b{self._names.found[block]}\b")
         called = own.sub(block, called) if len(own.findall(called)) == 1 else called
         if (whole := re.fullmatch(r"(\w+) // (\w+)", called)) and whole[2] in self._names.found:
             self.constraints[f"{whole[1]} is a whole number of blocks"] = f"{whole[1]} % {whole[2]} == 0"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tuner.core.errors import TunerError
+from tuner.expressions.arithmetic import parse
+from tuner.expressions.parsing import copied
+from tuner.kernel.source.expressions import expression_text
 from tuner.kernel.source.tree import cast_of, code, name_node, names_in, text_of, variables_of, walk
 
 if TYPE_CHECKING:
@@ -133,3 +139,21 @@ def _set_in(loop: Node) -> Iterator[str]:
     yield from (name for name, _ in variables_of(loop))
     for one in walk(loop, "assignment_expression", "update_expression"):
         yield from names_in(one.child_by_field_name("left") or one)
+
+
+def real_of(tree: ast.expr | None) -> float | None:
+    """Return the number that an expression without names is, as C computes it; None for another one.
+
+    So it is where whole numbers are divided: a cast, which the tree has no more, may have made them real.
+    """
+    tree = copied(tree) if tree is not None else None
+    for one in ast.walk(tree) if tree is not None else ():
+        if isinstance(one, ast.BinOp) and isinstance(one.op, ast.FloorDiv):
+            if not any(
+                isinstance(part, ast.Constant) and type(part.value) is float for part in ast.walk(one)
+            ):
+                return None
+            one.op = ast.Div()
+    with contextlib.suppress(TunerError, ArithmeticError):
+        return parse(text).number({}) if (text := expression_text(tree)) else None
+    return None

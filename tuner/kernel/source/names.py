@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -15,8 +14,8 @@ from tuner.kernel.draft import Given, free_role
 from tuner.kernel.source.classes import Enumeration, enumeration_of, is_number, passed_type, words_of
 from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.device_part import in_all_branches
-from tuner.kernel.source.expressions import DEPTH, number_of, numbers_of, python_of
-from tuner.kernel.source.launches import template_of
+from tuner.kernel.source.expressions import number_of, numbers_of, python_of, replaced
+from tuner.kernel.source.launches import real_of, template_of
 from tuner.kernel.source.parameters import NO_SIZE, SMALL, is_choice, is_size, is_stride
 from tuner.kernel.source.tree import code, expression, head_of, name_node, names_in, text_of, walk
 from tuner.kernel.source.types import DTYPE_OF, PASSED_AS, CType, Parameter, remedy_for
@@ -317,7 +316,7 @@ class SourceNames:
         large = [one for one in sizes if not SMALL.fullmatch(one.name)]
         self.sizes = {self.named(one.name): self._called_with(one) for one in sizes}
         for one in self.numbers:
-            name, value = self.named(one.name), self._value(one.name)
+            name, value = self.named(one.name), self._value(one)
             if one in sizes:
                 continue
             if value is not None and one.name not in self.looped:
@@ -339,22 +338,19 @@ class SourceNames:
         looped = "a loop around the launch changes it: describe the loop by repeat"
         return looped if name in self.looped else "the value that you use"
 
-    def _value(self, name: str) -> int | float | None:
+    def _value(self, one: Parameter) -> int | float | None:
         """Return the number that the source passes for a parameter or a member, if it says one."""
-        if name not in self.in_call:
+        if (given := self.in_call.get(one.name)) is None:
             return None
         variables = self.called.variables if self.called is not None else {}
-        whole, known = self.number(self.in_call[name], variables), self._known(variables)
-        tree = python_of(self.in_call[name])
-        for _ in range(DEPTH):
-            tree = known.get(tree.id) if isinstance(tree, ast.Name) else tree
-        with contextlib.suppress(ValueError):
-            return whole if whole is not None else ast.literal_eval(tree or ast.Name("unknown"))
-        return None
+        if DTYPES[str(one.type.dtype)].whole:
+            return self.number(given, variables)
+        number = real_of(replaced(python_of(given), {}, self._known(variables)))
+        return number if number is None or not number.is_integer() else int(number)
 
     def _called_with(self, parameter: Parameter) -> int | None:
         """Return the size with which the source calls the kernel, if it says one."""
-        value = self._value(parameter.name)
+        value = self._value(parameter)
         return value if isinstance(value, int) and 1 <= value < 2**40 else None
 
     def make_scalar(self, name: str) -> None:

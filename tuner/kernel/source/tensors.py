@@ -14,11 +14,12 @@ from tuner.core.errors import TunerError
 from tuner.expressions.arithmetic import parse
 from tuner.kernel.draft import Given, TensorDraft, plain
 from tuner.kernel.source.accesses import Use
-from tuner.kernel.source.expressions import Sum, expression_text, plus, python_text, sum_of, sum_text
+from tuner.kernel.source.expressions import Sum, expression_text, plus, python_text, sum_of, sum_text, times
 from tuner.kernel.source.extents import values_asked, values_kept
 from tuner.kernel.source.launch_guess import LaunchGuess
 from tuner.kernel.source.names import SourceNames
 from tuner.kernel.source.parameters import SMALL, is_size
+from tuner.kernel.source.shapes import shape_of
 from tuner.kernel.source.tree import text_of, walk
 from tuner.kernel.source.types import Parameter
 from tuner.kernel.source.use import CodeUse
@@ -50,7 +51,7 @@ class Tensors:
 
     def all(self) -> dict[str, TensorDraft]:
         """Return the tensors by name, in the order of the kernel's parameters."""
-        shapes = {name: self._use.shape(name) for name in self._use.pointers}
+        shapes = {name: shape_of(self._use, name) for name in self._use.pointers}
         self._take_rows(shapes)
         used = {name for shape in shapes.values() for one in shape if one for name in re.findall(r"\w+", one)}
         sizes = [name for name in self._use.sizes if name not in used and not SMALL.fullmatch(name)]
@@ -72,10 +73,12 @@ class Tensors:
                     self._tensors[table] = replace(self._tensors[table], shape=[str(entries), *shape[1:]])
                     continue
                 init, tensor = {"uniform": [0, most]}, self._tensors[selects]
-                if len(extents) == 1 and all(
-                    len(index) - (() in index) > 1 for index in of if "[" in str(index)
-                ):
-                    note = "; ".join(filter(None, (tensor.note, "a part of an index: is its init right?")))
+                written = self._use.pointers[use.limits]
+                part = all(len(index) - (() in index) > 1 for index in of if "[" in str(index))
+                asked = "elements are written there" if written.written and not written.added else ""
+                asked = "a part of an index" if len(extents) == 1 and part else asked
+                if asked:
+                    note = "; ".join(filter(None, (tensor.note, f"{asked}: is its init right?")))
                     tensor = replace(tensor, note=note, gap=True)
                 self._tensors[selects] = replace(tensor, init=init)
         if all(tensor.role == "input" for tensor in self._tensors.values()) and self._tensors:
@@ -87,15 +90,21 @@ class Tensors:
 
     def _take_rows(self, shapes: dict[str, list[str | None]]) -> None:
         """Set the shapes of rows that lie one behind the other, as those of a sparse matrix, and of their offsets."""
-        for name, inside in _rows_of(self._use).items():
+        found = _rows_of(self._use)
+        for name in found:  # of a row's first offset: the next one is one more
+            indices = self._use.pointers[name].indices
+            firsts = [index for index in indices if plus([index, {(): 1}]) in indices]
+            shapes[name] = shape_of(self._use, name, firsts)
+        for name, inside in found.items():
             rows = next(iter(shapes[name]), None)
             if rows is None or not DTYPES[self._names.dtype(self._types[name]) or "float32"].whole:
                 continue
             each = self._names.free("per_row", "entries_per_row")
             self._names.sizes[each] = PER_ROW
             self._offsets[name] = each
-            shapes[name] = [f"{rows} + 1"]
-            shapes |= {other: [f"{rows} * {each}"] for other in inside}
+            whole = sum_of(python_text(rows)) or {}
+            shapes[name] = [sum_text(plus([whole, {(): 1}]) or {})]
+            shapes |= {other: [sum_text(times(whole, {(each,): 1}) or {})] for other in inside}
             for scalar, given in self._names.scalars.items():
                 if _ENTRIES.fullmatch(scalar) and isinstance(given, Given):
                     self._names.scalars[scalar] = (given.value[0], f"{self._names.text(rows)} * {each}")
@@ -148,6 +157,11 @@ class Tensors:
         sums = (index, *(sum_of(tree, self._use.first) or {} for tree in trees if tree is not None))
         return any(len(one) > 1 and passed.intersection(one) for terms in sums for one in terms)
 
+    def _behind(self, index: Sum) -> bool:
+        """Return whether an index leaves out the first elements: of ``y[i + 1]``, or where i begins at 1."""
+        full = sum_of(python_text(sum_text(index)), self._use.first) or {}
+        return any(map(self._use.sizes.issuperset, full)) and all(n > 0 for n in full.values())
+
     def _counted(self, index: Sum) -> int:
         """Return to what number a loop counts that goes through rows or planes, j of ``x[j * n + i]``, or 0."""
         sizes = {one: sum(map(self._use.is_size, one)) for one in index}
@@ -190,10 +204,7 @@ class Tensors:
             known = (name for name in ("rows", "blocks") if name in self._names.sizes)
             rows = next(known, None) or self._names.free("rows", "blocks")
             self._names.sizes.setdefault(rows, None)
-            by_thread = any(
-                "threadIdx" in str(one) and len(one) > 1 for index in use.indices for one in index
-            )
-            return [rows if one is None else one for one in shape], "the shape" if by_thread else ""
+            return [rows if one is None else one for one in shape], "" if far else "the shape"
         return (sizes[:1] or ["1"], "" if len(sizes) == 1 and far else "the shape")
 
     def _role_of(self, one: Parameter, use: Use) -> tuple[str, Any, str]:
@@ -215,7 +226,7 @@ class Tensors:
             return "inout", "zeros", "added to"
         if use.read or one.name in self._names.structs:
             return "inout", init, asked
-        if not use.whole:
+        if not use.whole or (use.indices and all(map(self._behind, use.indices))):
             return "inout", "zeros", "not every element is written: the others stay zero"
         return "output", None, ""
 

@@ -15,7 +15,6 @@ from tuner.kernel.source.declarations import KernelSignature, Source
 from tuner.kernel.source.expressions import (
     Product,
     Sum,
-    largest_of,
     names_of,
     numbers_of,
     plus,
@@ -93,11 +92,13 @@ class CodeUse:
         self.first |= self.begins
         self.again = {name for name, how in self._changed() if how == "=" and name in self.begins}
         """Variables that are set to something else than they begin as."""
-        ends = re.findall(r"\b(\w+) ?[!=]= ?\(?(\w+) ?- ?1\b", self.code)
-        self.ends = {name: size for name, size in ends if size in self.sizes}
+        ends = re.findall(r"\b(\w+) ?(?:[!=]= ?\(?(\w+) ?- ?1|\+ ?1 ?[!=]= ?(\w+))\b", self.code)
+        self.ends = {name: one or other for name, one, other in ends if {one, other} & self.sizes}
         """Variables whose last value is that before a size: of ``y == rows - 1`` the rows."""
         self.inner: set[int] = set()
         """Where comparisons stand that leave out elements at the beginning or the end."""
+        self.short = dict.fromkeys(self.ends, -1)
+        """By how much variables stay below their bounds at an edge: -1 of ``y < rows - 1``."""
         self.beside: dict[str, set[Product]] = {}
         """What a variable stays below its bound with: 16 * t of ``t * 16 + threadIdx.x < n``."""
         for name, bound in self._comparisons():
@@ -147,7 +148,7 @@ class CodeUse:
     @property
     def quadratic(self) -> bool:
         """Whether each thread goes through all that the problem has."""
-        inner = (name for name in self.bounds if name in self.begins and not self._places({(name,): 1}))
+        inner = (name for name in self.bounds if name in self.begins and not self.places({(name,): 1}))
         return any(sum_of(self.begins[name]) == {} for name in inner)
 
     def sum(self, tree: Node | ast.expr | None) -> Sum | None:
@@ -169,7 +170,7 @@ class CodeUse:
 
     def _by_bounded(self, index: Sum) -> Sum:
         """Return an index as the variable with a bound that it is: 4 * i where ``first = 4 * i`` stays below n."""
-        if any(self.bound(part) for product in index for part in product) or not self._places(index):
+        if any(self.bound(part) for product in index for part in product) or not self.places(index):
             return index
         full = sum_of(python_text(sum_text(index)), self.first)
         same = (
@@ -190,7 +191,7 @@ class CodeUse:
             if sign not in ("<", "<=", ">", ">="):
                 continue
             for side, other, reads in zip(sides, sides[::-1], (sign, sign.translate(_TURNED)), strict=True):
-                low, high = sum_of(python_of(side)), self.sum(other)
+                low, high = sum_of(python_of(side), self.numbers), self.sum(other)
                 least = smallest_of(python_of(other), self.variables) if reads[0] == "<" else ()
                 high = next((of for of in map(self.sum, least) if of and self._of_problem(of)), high)
                 if low is None or high is None:
@@ -199,8 +200,7 @@ class CodeUse:
                 rest = {product: n for product, n in high.items() if product not in less}
                 if any(less) and self._of_problem(rest):  # x < width - RADIUS
                     high = {**rest, (): -1}
-                whole = sum_of(python_of(side), self.numbers) or {}
-                match [(*one, n) for one, n in whole.items() if one], [one for one in high if one]:
+                match [(*one, n) for one, n in low.items() if one], [one for one in high if one]:
                     case [(str(name), int(n))], [(size,)] if n > 1 and size in self.sizes:  # 4 * i < n
                         yield name, {(f"({size} // {n})",): 1}
                         continue
@@ -208,15 +208,17 @@ class CodeUse:
                 single = [product[0] for product in names if len(product) == 1 and low[product] == 1]
                 single = [one for one in single if not re.match(r"\(?\w+\(", one)]  # what a function says
                 if len(names) > 1:  # y + j < height
-                    single = [name for name in single if self._places({(name,): 1})][:1]
+                    single = [name for name in single if self.places({(name,): 1})][:1]
                 if self._of_problem(high) and single:
-                    self.beside.setdefault(single[0], set()).update({*filter(None, whole)} - {(single[0],)})
+                    self.beside.setdefault(single[0], set()).update({*names} - {(single[0],)})
                     constant = high.get((), 0) - low.get((), 0)
                     self.inner |= {one.start_byte} if constant < 0 else set()
-                    yield single[0], {**high, (): max(constant + (reads in ("<=", ">")), 0)}
+                    constant += reads in ("<=", ">")
+                    self.short[single[0]] = min(self.short.get(single[0], 0), constant)
+                    yield single[0], {**high, (): max(constant, 0)}
                 elif single and set(high) == {()} and self._counts_to(one, single[0], high[()]):
                     below.append((single[0], {(): high[()] - low.get((), 0) + (reads in ("<=", ">"))}))
-                elif names and set(high) <= {()} and reads[0] == ">" and self._places(low):  # i >= 2
+                elif names and set(high) <= {()} and reads[0] == ">" and self.places(low):  # i >= 2
                     self.inner |= {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
         yield from below
 
@@ -227,12 +229,11 @@ class CodeUse:
 
     def _kept_places(self) -> Iterator[tuple[str, Sum]]:
         """Yield variables that are set to another one with a bound, as to the place of the best so far, with that."""
+        assigned: dict[str, set[str]] = {}
+        for one in walk(self.body, "assignment_expression"):
+            assigned.setdefault(text_of(one.children[0]), set()).add(text_of(one.children[-1]))
         for name in self.again - self.bounds.keys():
-            taken = {
-                text_of(one.children[-1])
-                for one in walk(self.body, "assignment_expression")
-                if text_of(one.children[0]) == name
-            }
+            taken = assigned.get(name, set())
             bounds = [self.bounds[one] for one in taken if one in self.bounds]
             begins = {one: self.begins.get(one) for one in (name, *taken) if one not in self.bounds}
             known = (
@@ -246,8 +247,8 @@ class CodeUse:
         """Return whether a number is what there is of something: a large one for all blocks, any for a block's loop."""
         loop = comparison.parent is not None and comparison.parent.type == "for_statement"
         by_threads = loop and not re.search(rf"\b{re.escape(name)} ?[/%&>]", self.code)
-        large = number >= LEAST_SIZE and self._places({(name,): 1}, "block")
-        return large or (by_threads and self._places({(name,): 1}, "thread"))
+        large = number >= LEAST_SIZE and self.places({(name,): 1}, "block")
+        return large or (by_threads and self.places({(name,): 1}, "thread"))
 
     def _of_problem(self, terms: Sum) -> bool:
         """Return whether a sum has names of the problem, and no others, and grows with one: ``x < -limit`` does not."""
@@ -255,7 +256,7 @@ class CodeUse:
         grows = any(factor > 0 for product, factor in terms.items() if product)
         return bool(names) and grows and names <= self.sizes | {"min", "max", "ceil_div"}
 
-    def _places(self, terms: Sum, of: str = "", depth: int = 2) -> bool:
+    def places(self, terms: Sum, of: str = "", depth: int = 2) -> bool:
         """Return whether a sum depends on a block or thread, or on a ``block``."""
         full = sum_of(python_text(sum_text(terms)), self.first) or {}
         parts = [name for product in full for name in product]
@@ -264,69 +265,10 @@ class CodeUse:
         }
         inner &= self.begins.keys() if depth else set()
         return any(f"{of}Idx_" in name for name in parts) or any(
-            self._places({(name,): 1}, of, depth - 1) for name in inner
+            self.places({(name,): 1}, of, depth - 1) for name in inner
         )
 
-    # -- shapes, grids and blocks
-
-    def shape(self, name: str) -> list[str | None]:
-        """Return a tensor's extents in memory order; None for one that the code does not show, none of all."""
-        use = self.pointers[name]
-        shapes = [shape for index in use.indices if (shape := self._shape(index, use.lanes))]
-        most = max(shapes, key=lambda shape: (None not in shape, len(shape)), default=[])
-        if len(most) > 1 and (planes := max(self._planes(index, most) for index in use.indices)) > 1:
-            return [str(planes), *most]
-        others = [shape[0] for shape in shapes if len(shape) == 1 and shape[0] is not None]
-        return [largest_of(others)] if len(most) == 1 and others else most
-
-    def _planes(self, index: Sum, shape: list[str | None]) -> int:
-        """Return how many arrays of a shape lie one behind the other: 3 of ``x[2 * width * height + i]``."""
-        before = [(one, n) for one, n in index.items() if one and n > 0 and self.sizes.issuperset(one)]
-        whole = len(before) == 1 and sorted(before[0][0]) == sorted(filter(None, shape)) and None not in shape
-        return before[0][1] + 1 if whole else 1
-
-    def _shape(self, index: Sum, lanes: int) -> list[str | None]:
-        strides: dict[tuple[Product, int], str | None] = {}
-        bounds = [
-            self.bound(part) or "" for product, n in index.items() if n in (1, lanes) for part in product
-        ]
-        vectors = dict(re.findall(r"\((\w+) // (\d+)\)", " ".join(bounds)))
-        beside = {one for product in index for part in product for one in self.beside.get(part, ())}
-        for product, factor in index.items():
-            sizes = tuple(name for name in product if self.is_size(name))
-            for name in vectors.keys() & sizes:  # rows of C elements beside C / 4 vectors
-                factor *= int(vectors[name])
-                sizes = tuple(f"({name} // {vectors[name]})" if one == name else one for one in sizes)
-            rest = [name for name in product if not self.is_size(name)]
-            if not rest or tuple(rest) in beside or not any(self._varies(name) for name in rest):
-                continue
-            first = len(rest) > 1 and not any(name in self.bounds for name in rest)  # a block's first element
-            rest_key = (sizes, 1 if first else factor)
-            bound = next((self.bound(one) for one in rest if self.bound(one)), None)
-            strides[rest_key] = strides.get(rest_key) or bound
-        if not strides:
-            return []
-        order = sorted(strides, key=lambda one: (len(one[0]), one[1]))
-        extents: list[str | None] = []
-        below: tuple[Product, int] = ((), 1)
-        for one in order:
-            if one != below:
-                extent = quotient(one, below)
-                if extent is None:
-                    return []
-                extents.append(extent)
-            below = one
-        outermost = strides[order[-1]]
-        if not extents and outermost:  # x[i + 2 * n]: the third of arrays that lie one behind the other
-            sized = {one: n for one, n in index.items() if one and n > 0 and self.sizes.issuperset(one)}
-            outermost = (
-                sum_text(plus([sum_of(python_text(outermost)) or {}, sized]) or {}) if sized else outermost
-            )
-        return [outermost, *reversed(extents)]
-
-    def _varies(self, name: str) -> bool:
-        known = re.search(r"Idx_|\[|%|//", name) is not None
-        return known or name in self.bounds or name in self.begins
+    # -- grids and blocks
 
     def is_size(self, part: str) -> bool:
         """Return whether a part of a product is a size of the problem, or a size by a number: ``C / 4``."""
@@ -347,7 +289,7 @@ class CodeUse:
                 over, by = self.bounds.get(divided, {}), self.sum(right) or {}
                 if len(over := {product: n for product, n in over.items() if n}) == len(by) == 1:
                     rest = f"(ceil_div({sum_text(over)}, {sum_text(by)}))"  # i / width / height
-                    return quotient(*over.items(), *by.items()) or (rest if len(next(iter(by))) > 1 else None)
+                    return quotient(over, by) or (rest if len(next(iter(by))) > 1 else None)
                 return next((one for one in self.sizes if by and times(by, {(one,): 1}) == over), None)
         return None
 
