@@ -113,7 +113,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, factor: float) -> Candidate:
 
 
 def verifier_of(data: Data, answers: Answers | None = None, **given: Any) -> Verifier:
-    return Verifier(data, ReferenceData("float32", sizes={"k": 3}, **given), answers)  # type: ignore[arg-type]
+    return Verifier(data, ReferenceData("float32", numbers={"k": 3}, **given), answers)  # type: ignore[arg-type]
 
 
 def function(folder: Path, outputs: str) -> PythonFunction:

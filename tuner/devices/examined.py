@@ -110,7 +110,7 @@ class ExaminedGuard(Guard):
         self._full = structs.replace(setup, exchange=self._exchange, batch=Batch(1, 1), timed=False)
         self._waiting, answered = True, pending.done
         known = setup.problem.reference
-        reference = measuring.ReferenceData(known.accumulate, sizes=known.sizes, scalars=known.scalars)
+        reference = measuring.ReferenceData(known.accumulate, numbers=known.numbers)
         pending.request = structs.replace(
             setup,
             problem=structs.replace(setup.problem, reference=reference),

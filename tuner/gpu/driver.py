@@ -104,10 +104,6 @@ class Context:
         error, size = cu.cuCtxGetLimit(cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
         return 0 if int(error) else int(size)  # GPUs before 8.0 have none
 
-    def describe(self) -> Gpu:
-        """Return the GPU's name and limits."""
-        return described(self.device)
-
     def synchronize(self) -> None:
         """Wait for the stream."""
         check(cu.cuStreamSynchronize(self.stream))

@@ -20,10 +20,10 @@ from cuda.bindings import driver as cu
 from tuner.children.measuring import Candidate, ReferenceData
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Verification
+from tuner.gpu.baselines import expected_of_kernel
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import copy_all, filled_from
 from tuner.gpu.driver import fill_bytes
-from tuner.gpu.rounded import expected_of_kernel
 from tuner.kernel.answers import Answers
 from tuner.kernel.contents import as_meant
 from tuner.kernel.golden import disagreement, from_files
@@ -361,7 +361,7 @@ class Verifier:
         """Return what references on the host expect of some outputs, without golden files; see :class:`Answers`."""
         of, tensors = self._reference, self._data.tensors
         with threadpoolctl.threadpool_limits(1 if few else len(os.sched_getaffinity(0)), "blas"):
-            expected, took_s = self.answers.of(of, tensors, inputs, {**of.sizes, **of.scalars}, wanted, **how)
+            expected, took_s = self.answers.of(of, tensors, inputs, of.numbers, wanted, **how)
         self.host_s = max(self.host_s, took_s)
         return expected
 
