@@ -15,6 +15,7 @@ from cuda.bindings import driver as cu
 from tuner.core.errors import TunerError
 from tuner.gpu.driver import Context
 from tuner.kernel.functions import NOT_INSTALLED
+from tuner.runtime.arrays import row_major, said_by
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import BITS, ITEMSIZE
 
@@ -40,7 +41,7 @@ class DeviceArray:
     """
 
     def __init__(self, view: TensorView) -> None:
-        strides = [ITEMSIZE[view.dtype] * math.prod(view.shape[i + 1 :]) for i in range(len(view.shape))]
+        strides = [ITEMSIZE[view.dtype] * step for step in row_major(view.shape)]
         self.shape = view.shape[::-1] if view.transposed else view.shape
         self.dtype = view.dtype
         self.__cuda_array_interface__ = {
@@ -68,8 +69,7 @@ def import_library(name: str) -> Any:
             ) from None
         raise TunerError(f"{name} cannot be imported: {error}", "repair its installation") from None
     except Exception as error:  # noqa: BLE001 - a library that does not match the driver can raise anything
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise TunerError(f"{name} cannot be imported: {lines[0]}", "repair its installation") from None
+        raise TunerError(f"{name} cannot be imported: {said_by(error)}", "repair its installation") from None
     if name == "torch" and getattr(getattr(module, "version", None), "cuda", "") is None:
         raise TunerError("torch is built without CUDA", "install one with it, or compare with something else")
     return module

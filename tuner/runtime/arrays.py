@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..core.errors import CallError
+from ..core.errors import CallError, first_line
 from .dtypes import DLPACK
 
 LEGACY_STREAM = 1
@@ -111,7 +111,7 @@ def read_dlpack(array: Any, stream: int) -> tuple[int, ArrayLayout]:
         raise
     except Exception as error:  # noqa: BLE001 - a foreign library's own errors, of any type
         raise CallError(
-            f"{type(array).__name__} cannot be read by DLPack: {first_line(error)}",
+            f"{type(array).__name__} cannot be read by DLPack: {said_by(error)}",
             "pass an array on the GPU",
         ) from None
 
@@ -159,7 +159,6 @@ def one_or_all(results: Sequence[Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def first_line(error: Exception) -> str:
+def said_by(error: Exception) -> str:
     """Return the first line of a library's message, or its type's name."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return first_line(str(error)) or type(error).__name__

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ..core.errors import CallError
-from .arrays import LEGACY_STREAM, ArrayLayout, first_line, read_dlpack
+from .arrays import LEGACY_STREAM, ArrayLayout, read_dlpack, said_by
 from .dtypes import ITEMSIZE
 
 PER_THREAD_STREAM = 2
@@ -91,9 +91,7 @@ class _Torch(Library):
         try:
             return array.data_ptr(), (array.dtype, array.shape, array.stride(), array.device)
         except RuntimeError as error:  # a sparse tensor, one of torch.compile
-            raise CallError(
-                f"a tensor has no plain memory: {first_line(error)}", "pass a dense one"
-            ) from None
+            raise CallError(f"a tensor has no plain memory: {said_by(error)}", "pass a dense one") from None
 
     def layout(self, array: Any, _read: Any) -> ArrayLayout:
         on_gpu = array.device.type == "cuda"
