@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tuner.devices.local import LocalDevice
-from tuner.devices.started import has_gpu
+from tuner.devices.started import Processes, has_gpu
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -22,6 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDevice]:
-    device = LocalDevice(0, cache=tmp_path_factory.mktemp("cache"))
+    device = LocalDevice(Processes(0, None, tmp_path_factory.mktemp("cache")))
     yield device
     device.close()

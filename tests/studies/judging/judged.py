@@ -15,6 +15,7 @@ from tests.devices.fake_measuring import log_into
 from tests.faults.kernels import write_kernel
 from tuner.children.compile_pool import CompilePool
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 
 WORKER = "tests.faults.fake_worker"
 Judge = Callable[..., Said]
@@ -69,7 +70,7 @@ def judge(
         monkeypatch.setattr(f"tuner.devices.pacing.{name}", value)
     monkeypatch.setattr(
         "tuner.cli.configuration.open_device",
-        lambda *_: LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool),
+        lambda *_: LocalDevice(Processes(0, None, tmp_path / "cache", WORKER, pool)),
     )
     return lambda *arguments: said_by(capsys, "judge", *map(str, arguments))
 
