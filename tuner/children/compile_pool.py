@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tuner.children.compilation import COMPILING, Compilation, CompileRequest
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.limits import NICE, Slots, default_jobs, memory_limit
+from tuner.children.limits import NICE, Slots, memory_limit, most_children
 from tuner.core.messages import UnsendableError
 from tuner.core.model import Status
 from tuner.core.processes import Child, ChildDied
@@ -236,3 +236,8 @@ def patiently(compiling: Future[Compilation], tell: Callable[[], None]) -> Compi
             return compiling.result(TELL_S)
         except TimeoutError:
             tell()
+
+
+def default_jobs() -> int:
+    """Return how many compilers this machine has room for: one a core, as far as its memory goes."""
+    return max(1, min(len(os.sched_getaffinity(0)), most_children()))  # a container may own few of the cores

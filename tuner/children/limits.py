@@ -34,10 +34,9 @@ def memory_limit(children: int) -> int:
     return max(LEAST_BYTES, min(MOST_BYTES, int(SHARE * _available_bytes() / children)))
 
 
-def default_jobs() -> int:
-    """Return how many compilers this machine has room for: one a core, as far as its memory goes."""
-    cores = len(os.sched_getaffinity(0))  # a container may own few of them
-    return max(1, min(cores, int(SHARE * _available_bytes() / LEAST_BYTES)))
+def most_children() -> int:
+    """Return how many children the memory that is available now is enough for."""
+    return max(1, int(SHARE * _available_bytes() / LEAST_BYTES))
 
 
 def _available_bytes() -> int:

@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from tuner.children.compile_pool import default_jobs
 from tuner.children.cubin_cache import CubinCache
-from tuner.children.limits import default_jobs
 from tuner.children.measuring import LISTING_GPUS, GpuList
 from tuner.cli.commands.run import RunArguments
 from tuner.cli.jobs import Jobs, TuningJob

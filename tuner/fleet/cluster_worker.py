@@ -20,7 +20,7 @@ import click
 import msgspec
 from msgspec import structs
 
-from tuner.children.limits import default_jobs
+from tuner.children.compile_pool import default_jobs
 from tuner.core import paths
 from tuner.core.version import __version__
 from tuner.fleet.cluster_connections import limit_handshakes

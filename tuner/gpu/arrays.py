@@ -1,11 +1,9 @@
-"""Device memory of ours as the arrays of torch and CuPy, and their work on our stream."""
+"""Device memory of ours as the arrays of torch and CuPy."""
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +11,6 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from tuner.core.errors import TunerError
-from tuner.gpu.driver import Context
 from tuner.kernel.functions import NOT_INSTALLED
 from tuner.runtime.arrays import row_major, said_by
 from tuner.runtime.driver import check
@@ -115,21 +112,3 @@ def _cupy_array(view: TensorView) -> Any:
     except (ImportError, TypeError, ValueError) as error:
         raise TunerError(f"CuPy {cupy.__version__} cannot hold {view.dtype}: {error}", "use torch") from None
     return array.transpose() if view.transposed else array
-
-
-@contextmanager
-def torch_stream(context: Context) -> Iterator[Any]:
-    """Make torch queue its work on the context's stream; return the torch module."""
-    torch = import_library("torch")
-    device = torch.device("cuda", int(context.device))
-    with torch.cuda.stream(torch.cuda.ExternalStream(int(context.stream), device=device)):
-        yield torch
-
-
-@contextmanager
-def cupy_stream(context: Context) -> Iterator[Any]:
-    """Make CuPy queue its work on the context's stream; return the cupy module."""
-    cupy = import_library("cupy")
-    device = int(context.device)
-    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(int(context.stream), device):
-        yield cupy

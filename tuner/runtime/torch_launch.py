@@ -37,8 +37,9 @@ class _Ready:
 
 def _is_read(layout: ArrayLayout, *, transposed: bool = False, apart: bool) -> bool:
     """Return whether an array's elements, or those of its transpose, lie row by row."""
-    dense = layout.is_column_major() if transposed else layout.is_row_major()
-    return dense or (apart and len(layout.shape) > 1 and layout.row_stride(transposed=transposed) > 0)
+    return layout.is_dense(transposed=transposed) or (
+        apart and len(layout.shape) > 1 and layout.row_stride(transposed=transposed) > 0
+    )
 
 
 def dense(tensor: Any) -> Any:

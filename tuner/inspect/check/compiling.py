@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 
 from tuner.children.compilation import Compilation, RenderRequest
-from tuner.children.compile_pool import DEADLINE_S, CompilePool, patiently
+from tuner.children.compile_pool import DEADLINE_S, CompilePool, default_jobs, patiently
 from tuner.children.cubin import Variable, filled_variable, function_name, variables
-from tuner.children.limits import default_jobs
 from tuner.core import paths
 from tuner.core.errors import TunerError
 from tuner.core.model import Resources, Status
