@@ -52,6 +52,7 @@ class Data:
 
     def __init__(self, tensors: Sequence[Buffer]) -> None:
         self.tensors, self.memory = tensors, HostMemory()
+        self.inputs = [tensor for tensor in tensors if tensor.role != "output"]
         self.outputs = [tensor for tensor in tensors if tensor.role != "input"]
         self.helpers = SimpleNamespace(context=None, run=compare)
         self.downloads: list[str] = []

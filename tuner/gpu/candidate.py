@@ -15,7 +15,6 @@ from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.gpu.images import Images
 from tuner.gpu.memory import NAN, Memory
-from tuner.runtime.cluster_order import ClusterOrders, probe
 from tuner.runtime.driver import DriverFailure, check
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Launch
@@ -178,19 +177,11 @@ class Loaded(Timed):
             self.memory.free(name)
 
 
-def cluster_orders(helpers: Helpers) -> ClusterOrders:
-    """Return the numbers of clusters on the helpers' GPU; what was observed is kept as long as the context."""
-    context = helpers.context
-    if helpers.gpu.cc < 90:
-        return ClusterOrders(None, context.cluster_orders)  # it has no clusters
-    return ClusterOrders(probe(helpers.module, int(context.stream)), context.cluster_orders)
-
-
 def load(data: ProblemData, candidate: Candidate) -> Loaded:
     """Load a candidate's cubins, and make its launches."""
     loaded = Loaded(data.memory)
     own: dict[str, int] = {}
-    cluster_order = cluster_orders(data.helpers).of
+    cluster_order = data.helpers.cluster_orders.of
     try:
         for buffer in candidate.plan.scratch:
             loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
