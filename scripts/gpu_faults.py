@@ -22,6 +22,7 @@ from tuner import __version__
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Status, Trial
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.spec import KernelSpec
 
 FAULTS, HANGS, ALLOCATIONS = 200, 50, 100
@@ -267,7 +268,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         kernel = planted.write_planted_kernel(Path(folder), FAULTS + 2 * HANGS + ALLOCATIONS)
         device = LocalDevice(
-            given.device, given.jobs, Path(folder) / "cache" / "cubins", worker="tests.faults.short_deadline"
+            Processes(
+                given.device, given.jobs, Path(folder) / "cache" / "cubins", "tests.faults.short_deadline"
+            )
         )
         bench = Bench(device, kernel, planted.planted, short_deadline.LAUNCH_S, partial(print, flush=True))
 

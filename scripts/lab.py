@@ -24,12 +24,12 @@ from tuner.gpu.baselines import open_baseline
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.candidate import Loaded, Timed, load
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.driver import Context
+from tuner.gpu.driver import Context, described
 from tuner.gpu.problem import ProblemSession, open_session
 from tuner.gpu.timing import Samples, Timer
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import scalars_of
+from tuner.kernel.plan import numbers_of
 from tuner.kernel.spec import KernelSpec
 from tuner.studies.interleaved import SAMPLES
 
@@ -53,7 +53,7 @@ class Lab:
 
     def __init__(self, deadline: Callable[[float], None] = no_deadline, jobs: int | None = 2) -> None:
         self.context = Context(0)
-        self.gpu = self.context.describe()
+        self.gpu = described(self.context.device)
         self.timer = Timer(self.context, Clocks(self.gpu.uuid))
         self.cache = CubinCache(paths.cubins())
         self.helpers = Helpers(self.context, self.gpu, self.cache)
@@ -99,10 +99,9 @@ class Lab:
     @contextmanager
     def torch(self, session: ProblemSession, kernel: KernelSpec, problem: Problem) -> Iterator[Timed]:
         """Capture the torch call that the kernel's file names."""
-        scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, self.gpu).items()}
-        text = kernel.baselines["torch"][0].text
-        baseline = BaselineContestant(BaselineKind.CALL, text, None, problem.sizes, scalars)
-        with closing(open_baseline(self.context, session.data, baseline)) as call:
+        numbers = numbers_of(kernel, problem, self.gpu)
+        baseline = BaselineContestant(BaselineKind.CALL, kernel.baselines["torch"][0].text, None, numbers)
+        with closing(open_baseline(session.data, baseline)) as call:
             yield call
 
 

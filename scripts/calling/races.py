@@ -28,7 +28,7 @@ from tuner.core.model import Gpu, Status
 from tuner.core.stats import paired_ratio, verdict
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import Loaded, Timed, load
-from tuner.gpu.driver import Context, Graph
+from tuner.gpu.driver import Context, Graph, described
 from tuner.gpu.measure import ContestantFailed, InterleavedTiming, TimedContestant
 from tuner.gpu.problem import ProblemSession
 from tuner.gpu.timing import ClockMismatchError, SampleGraph
@@ -153,7 +153,7 @@ class CallSession(ProblemSession):
 
 def describe() -> Gpu:
     """Return the first GPU."""
-    return Context(0).describe()
+    return described(Context(0).device)
 
 
 def first_gpu() -> Gpu:

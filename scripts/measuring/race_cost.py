@@ -15,6 +15,7 @@ from scripts.lab import gemm, keep, parser
 from tuner.core import paths
 from tuner.core.model import Configuration, Trial
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.load import load_kernel
 from tuner.tuning.decision import alike
 from tuner.tuning.race import compete
@@ -33,7 +34,7 @@ GOOD = {
 def main() -> None:
     given = parser(__doc__).parse_args()
     kernel, problem = load_kernel("gemm"), gemm(SIZE, "float16")[1]
-    device = LocalDevice(0, cache=paths.cache() / "cubins")
+    device = LocalDevice(Processes(0, None, paths.cache() / "cubins"))
     device.prepare(kernel, problem, 1)
     trials = []
     configurations = [

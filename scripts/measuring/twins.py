@@ -45,6 +45,7 @@ from tuner.core.stats import Verdict
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.calibration import CEILING, Calibrator
 from tuner.gpu.candidate import Fixed, Timed
@@ -101,7 +102,7 @@ def main() -> None:
     arguments.add_argument("--judged", type=int, default=0, help="So many judgements instead.")
     given = arguments.parse_args()
     if given.judged:
-        sys.exit(int(judged(LocalDevice(0), given.judged, given.out) > 0))
+        sys.exit(int(judged(LocalDevice(Processes(0, None, None)), given.judged, given.out) > 0))
     with Lab() as lab, unfinished(given.out, lab.gpu.name) as rows:
         calibration = _calibration(lab)
         for case in _cases(lab):

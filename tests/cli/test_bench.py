@@ -19,6 +19,7 @@ from tuner.core.model import RunOptions
 from tuner.database.database import Database
 from tuner.devices import choose
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.request import Request
@@ -318,7 +319,7 @@ def test_with_a_measuring_process(
     monkeypatch.chdir(tmp_path)
 
     def open_fake(*arguments: object) -> LocalDevice:
-        return LocalDevice(0, jobs=1, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
+        return LocalDevice(Processes(0, 1, tmp_path / "cache", "tests.faults.fake_worker"))
 
     monkeypatch.setattr("tuner.cli.configuration.open_device", open_fake)
     device = open_fake()

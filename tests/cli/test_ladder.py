@@ -19,6 +19,7 @@ from tests.faults.ladder_device import BEST, LAUNCH_NS, LadderDevice, kernel_wit
 from tuner.cli import main
 from tuner.devices import choose
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.load import load_kernel
 from tuner.kernel.spec import KernelSpec
 
@@ -364,7 +365,7 @@ def test_with_a_measuring_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("FAKE_LOG", str(log))
 
     def open_fake(*arguments: object) -> LocalDevice:
-        return LocalDevice(0, jobs=1, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
+        return LocalDevice(Processes(0, 1, tmp_path / "cache", "tests.faults.fake_worker"))
 
     monkeypatch.setattr("tuner.cli.ladder.open_device", open_fake)
     said = ladder("--sweep", "n=1024..2048", "--json", "-q", of=str(kernel.file))

@@ -12,6 +12,7 @@ from tests.devices.fake_measuring import log_into
 from tuner.children.compile_pool import CompilePool
 from tuner.devices.guard import Guard
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CompilePool]:
 
 @pytest.fixture
 def device(tmp_path: Path, pool: CompilePool) -> Iterator[LocalDevice]:
-    device = LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool)
+    device = LocalDevice(Processes(0, None, tmp_path / "cache", WORKER, pool))
     yield device
     device.close()
 

@@ -19,11 +19,12 @@ from tuner.children.measuring import Measured
 from tuner.core.model import Configuration, Measurement, Status, Trial
 from tuner.devices.local import LocalDevice
 from tuner.devices.requests import measurement_of
+from tuner.devices.started import Processes
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[LocalDevice]:
-    device = LocalDevice(0, jobs=1, cache=tmp_path / "cache" / "cubins", worker="tests.faults.fake_worker")
+    device = LocalDevice(Processes(0, 1, tmp_path / "cache" / "cubins", "tests.faults.fake_worker"))
     kernel = scale_kernel(tmp_path / "kernel")
     device.prepare(kernel, kernel.problem(), 1)
     yield device
@@ -74,7 +75,7 @@ def test_each_compiler_reads_the_kernel_before_it_is_asked(
     submitted = CompilePool.submit
     monkeypatch.setattr(CompilePool, "submit", submit)
     kernel = scale_kernel(tmp_path / "kernel")
-    device = LocalDevice(0, jobs=3, cache=tmp_path / "cache" / "cubins", worker="tests.faults.fake_worker")
+    device = LocalDevice(Processes(0, 3, tmp_path / "cache" / "cubins", "tests.faults.fake_worker"))
     with closing(device):
         device.prepare(kernel, kernel.problem(), 1)
         assert asked.count(ReadRequest) == 3

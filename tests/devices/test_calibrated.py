@@ -17,6 +17,7 @@ from tuner.core.model import Gpu
 from tuner.devices.base import DEFAULT_NOISE_FLOOR
 from tuner.devices.calibrations import CalibrationCache
 from tuner.devices.local import RECALIBRATE, LocalDevice
+from tuner.devices.started import Processes
 
 Open = Callable[..., LocalDevice]
 
@@ -35,7 +36,7 @@ def opened(tmp_path: Path, log: Callable[[], list[str]]) -> Iterator[Open]:
 
     def open_one(*, cache: bool = True) -> LocalDevice:
         where = tmp_path / "cache" / "cubins" if cache else None
-        devices.append(LocalDevice(0, jobs=1, cache=where, worker="tests.faults.fake_worker"))
+        devices.append(LocalDevice(Processes(0, 1, where, "tests.faults.fake_worker")))
         return devices[-1]
 
     yield open_one

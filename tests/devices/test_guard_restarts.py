@@ -16,6 +16,7 @@ from tuner.core.model import Status
 from tuner.devices import guard as guard_module
 from tuner.devices.guard import Guard
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 
 WORKER = "tests.faults.fake_worker"
 
@@ -83,7 +84,7 @@ def test_process_that_cannot_start(
     monkeypatch.setenv("FAKE_START", mode)
     monkeypatch.setattr(guard_module, "START_S", 100.0 if mode != "hang" else 0.3)
     with pytest.raises(DeviceError, match=said) as caught:
-        LocalDevice(0, jobs=1, worker=WORKER)
+        LocalDevice(Processes(0, 1, None, WORKER))
     assert "\n" not in str(caught.value)
     assert gone(*starts(tmp_path))
 

@@ -20,6 +20,7 @@ from tuner.core.errors import DeviceError
 from tuner.core.model import Configuration, Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.load import read_kernel
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -182,7 +183,7 @@ def test_equal_machine_code_is_measured_once(tmp_path: Path, pool: CompilePool) 
     source = template.read_text().replace("items", "(items - items + 1)")
     template.write_text(f"{source}// {{{{ items }}}}\n")
     kernel = read_kernel(file)
-    device = LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool)
+    device = LocalDevice(Processes(0, None, tmp_path / "cache", WORKER, pool))
     try:
         device.prepare(kernel, kernel.problem(), 1)
         outcomes = ask(device, [configuration("ok", block, n) for block in (32, 64) for n in (1, 2, 3)])

@@ -19,6 +19,7 @@ from tuner.core.files import TEMPORARY
 from tuner.core.model import Configuration, Problem, Status
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.load import read_kernel
 from tuner.tuning.confirmation import confirm
 
@@ -109,7 +110,7 @@ def test_a_slow_reference_is_asked_once_for_each_content_of_a_run(
         f"{wait}    print(n, file=open({str(calls)!r}, 'a'))\n    return 2 * x\n"
     )
     kernel = read_kernel(file.resolve())
-    device = LocalDevice(0, cache=tmp_path / "cache", worker="tests.faults.asking_worker", pool=pool)
+    device = LocalDevice(Processes(0, None, tmp_path / "cache", "tests.faults.asking_worker", pool))
     with closing(device):
         device.prepare(kernel, kernel.problem(), 1)
         assert device.host_s > 0.22

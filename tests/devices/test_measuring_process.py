@@ -19,6 +19,7 @@ from tuner.devices import local
 from tuner.devices.base import Contestant, Device, RaceRequest
 from tuner.devices.isolated import isolated
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.candidates import candidate_kernel
 from tuner.kernel.default import default_configuration
 from tuner.kernel.load import read_kernel
@@ -44,7 +45,7 @@ def device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalDev
     known = Calibration({"rotating, rested": 0.1}, {"rotating": 10.0}, reference_ns=1.0)
     monkeypatch.setattr(LocalDevice, "known_calibration", lambda _: known)
     monkeypatch.setattr(local, "RECALIBRATE", 1e30)
-    with closing(LocalDevice(0, 1, tmp_path / "cache")) as device:
+    with closing(LocalDevice(Processes(0, 1, tmp_path / "cache"))) as device:
         yield device
 
 

@@ -14,6 +14,7 @@ from tuner.devices import started
 from tuner.devices.guard import Guard
 from tuner.devices.isolated import expect_isolated, isolated
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 
 WORKER = "tests.faults.fake_worker"
 
@@ -32,7 +33,7 @@ def test_a_device_has_the_processes_that_were_begun_for_it(tmp_path: Path) -> No
     assert started.begun(1, 1, unusable / "cubins") is None
     said: list[str] = []
     processes = started.begun(0, 1, unusable / "cubins")
-    with closing(LocalDevice(0, 1, unusable, say=said.append, processes=processes)) as device:
+    with closing(LocalDevice(processes, said.append)) as device:
         assert device.gpu.name == "NVIDIA H200"
         assert len(starts(tmp_path)) == 1
         assert len(said) == 1 and str(unusable) in said[0]  # of the cache, which cannot be used
@@ -75,7 +76,7 @@ def test_processes_end_at_the_same_time_and_a_new_one_waits_for_that(
 
 
 def test_processes_begin_before_it_is_known_into_what_they_are_locked(tmp_path: Path) -> None:
-    with closing(LocalDevice(0, 1, tmp_path / "cubins", worker=WORKER)) as device:
+    with closing(LocalDevice(Processes(0, 1, tmp_path / "cubins", WORKER))) as device:
         expect_isolated(device)
         wait_until(lambda: len(starts(tmp_path)) == 3)
         with isolated(device, [tmp_path]) as lent:
@@ -89,7 +90,7 @@ def test_processes_begin_before_it_is_known_into_what_they_are_locked(tmp_path: 
 def test_where_cuda_does_not_start_behind_landlock_the_rest_of_the_jail_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with closing(LocalDevice(0, 1, tmp_path / "cubins", worker=WORKER)) as device:
+    with closing(LocalDevice(Processes(0, 1, tmp_path / "cubins", WORKER))) as device:
         monkeypatch.setenv("FAKE_START", "locked")
         with isolated(device, [tmp_path]) as lent:
             assert lent is not device and lent.gpu == device.gpu

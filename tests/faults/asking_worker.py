@@ -20,7 +20,7 @@ class AskingWorker(fake_worker.FakeWorker):
         random = np.random.default_rng(request.seed)
         inputs = {tensor.name: drawn(tensor, random) for tensor in tensors if tensor.role != "output"}
         answers = Answers(Path(sys.argv[3]))
-        _, host_s = answers.of(reference, tensors, inputs, reference.sizes, ["y"])
+        _, host_s = answers.of(reference, tensors, inputs, reference.numbers, ["y"])
         done = super().setup(request)
         return structs.replace(done, host_s=host_s) if isinstance(done, SetupDone) else done
 

@@ -15,6 +15,7 @@ from tuner.core.observer import Observer
 from tuner.core.signals import stopping
 from tuner.database.database import Database
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.load import load_kernel
 from tuner.tuning.request import Request
 from tuner.tuning.session import tune
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with (
             stopping() as stop,
             closing(
-                LocalDevice(0, jobs=1, cache=given.folder / "cache", worker="tests.faults.fake_worker")
+                LocalDevice(Processes(0, 1, given.folder / "cache", "tests.faults.fake_worker"))
             ) as device,
             Database.open(given.database or given.folder / "tuning.db") as database,
         ):

@@ -34,6 +34,7 @@ from tuner.core.model import Configuration, Measurement, Problem, Trial
 from tuner.devices.base import Incumbent, RaceRequest, no_incumbent
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import ReplayDevice
+from tuner.devices.started import Processes
 from tuner.devices.submissions import measured
 from tuner.fleet.messages import OpenDevice
 from tuner.fleet.searcher import shared_pool
@@ -157,7 +158,7 @@ def open_simulated(message: OpenDevice, say: Callable[[str], None]) -> Simulated
 def open_fake(message: OpenDevice, say: Callable[[str], None]) -> LocalDevice:
     """Open the fake measuring process, with compilers that all searchers share."""
     device = LocalDevice(
-        0, cache=message.cache, worker="tests.faults.fake_worker", say=say, pool=shared_pool(message)
+        Processes(0, None, message.cache, "tests.faults.fake_worker", shared_pool(message)), say
     )
     device.name = message.device
     if message.facts is not None:

@@ -15,12 +15,13 @@ from tuner.core import signals
 from tuner.devices import choose
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 
 
 def open_fake(
     text: str, kernel: str, jobs: int | None, cache: Path | None, say: Callable[[str], None] = say_nothing
 ) -> Device:
-    return LocalDevice(0, jobs, cache, worker="tests.faults.fake_worker", say=say)
+    return LocalDevice(Processes(0, jobs, cache, "tests.faults.fake_worker"), say)
 
 
 def run(arguments: list[str] | None = None) -> None:

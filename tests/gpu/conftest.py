@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuner.devices.local import LocalDevice
-from tuner.devices.started import has_gpu
+from tuner.devices.started import Processes, has_gpu
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -25,6 +25,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDevice]:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     jobs = max(1, len(os.sched_getaffinity(0)) // workers)
-    device = LocalDevice(0, jobs, tmp_path_factory.mktemp("cache"))
+    device = LocalDevice(Processes(0, jobs, tmp_path_factory.mktemp("cache")))
     yield device
     device.close()

@@ -19,6 +19,7 @@ from tuner.database.database import Database
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.guard import GRACE_S
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.load import read_kernel
 from tuner.kernel.spec import KernelSpec
 from tuner.tuning.request import Request
@@ -215,7 +216,7 @@ class Bench:
     def __init__(self, folder: Path) -> None:
         self.kernel = write_faulty_kernel(folder)
         self.problem = self.kernel.problem()
-        self.device = LocalDevice(0, cache=folder / "cache")
+        self.device = LocalDevice(Processes(0, None, folder / "cache"))
         self.device.prepare(self.kernel, self.problem, seed=1)
         self.incumbent_ns: float | None = None
         first = self.measure(configuration("ok"))

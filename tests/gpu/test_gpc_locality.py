@@ -6,8 +6,8 @@ import pytest
 
 from tuner.gpu.buffers import Helpers
 from tuner.gpu.clocks import Clocks
-from tuner.gpu.driver import Context
-from tuner.runtime.cluster_order import ClusterOrders, Probe
+from tuner.gpu.driver import Context, described
+from tuner.runtime.cluster_order import ClusterOrders, probe
 from tuner.runtime.launches import Launch
 
 PAIRS = Launch((128, 1, 1), (32, 1, 1), 0, (), cluster=(2, 1, 1))
@@ -17,11 +17,11 @@ PROBES = 9
 
 def test_clusters_that_share_are_of_one_group_in_later_launches_too() -> None:
     context = Context(0)
-    gpu = context.describe()
+    gpu = described(context.device)
     if gpu.cc < 90:
         pytest.skip("needs clusters")
-    probe = Probe(Helpers(context, gpu, None).module, int(context.stream))
-    orders = ClusterOrders(probe.sms)
+    sms = probe(Helpers(context, gpu, None).module, int(context.stream))
+    orders = ClusterOrders(sms)
     assert orders.gpcs(), "nothing was observed, and GPCs are assumed"
     numbers = orders.of(PAIRS, SHARE)
     assert sorted(numbers) == list(range(64))
@@ -30,7 +30,7 @@ def test_clusters_that_share_are_of_one_group_in_later_launches_too() -> None:
     assert sum(sizes) <= gpu.sm_count and sum(size >= 8 for size in sizes) >= 4, sizes
     # Another process on the GPU takes its turn between two launches, and the blocks after it begin with another group.
     good = 0
-    for seen in probe.sms(128, 2, PROBES):
+    for seen in sms(128, 2, PROBES):
         parts: list[set[int]] = [set() for _ in range(64 // SHARE)]
         for cluster, number in enumerate(numbers):
             parts[number // SHARE].update(groups.get(sm, -1) for sm in seen[cluster])

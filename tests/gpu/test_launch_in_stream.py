@@ -14,7 +14,7 @@ from tuner.children.cubin_cache import CubinCache
 from tuner.core.model import Configuration
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.driver import Context
+from tuner.gpu.driver import Context, described
 from tuner.inspect.tools.cases import Case, Unit, compile_cases
 from tuner.kernel.load import load_kernel
 from tuner.runtime.driver import check
@@ -53,7 +53,7 @@ def differs(context: Context, helpers: Helpers, unit: Unit) -> bool:
 @pytest.mark.parametrize("name", sorted(PROBLEMS))
 def test_both_ways_leave_the_same_bytes(name: str, tmp_path: Path) -> None:
     kernel, context = load_kernel(name), Context(0)
-    gpu = context.describe()
+    gpu = described(context.device)
     sizes, dtype = PROBLEMS[name]
     problem = kernel.problem(sizes, {"": dtype})
     variants, _ = kernel.usable_variants(problem, gpu)

@@ -11,6 +11,7 @@ from tuner.core.conditions import Conditions, Mode, Regime
 from tuner.core.model import Configuration, Problem, Status, Trial
 from tuner.devices.base import Contestant, RaceRequest
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.baselines import Baseline, baselines_of, parse_baseline
 from tuner.kernel.default import default_configuration
 from tuner.kernel.functions import BaselineKind
@@ -113,7 +114,7 @@ def test_sustained_load_lowers_the_clock(device: LocalDevice) -> None:
 
 def test_calibration_is_plausible(device: LocalDevice, tmp_path: Path) -> None:
     gpu = device.gpu
-    beside = LocalDevice(0, jobs=1, cache=tmp_path / "cubins")
+    beside = LocalDevice(Processes(0, 1, tmp_path / "cubins"))
     try:
         found = beside.calibrate()
         assert beside.known_calibration() == found  # another process is there: for a quarter of an hour
@@ -128,7 +129,7 @@ def test_calibration_is_plausible(device: LocalDevice, tmp_path: Path) -> None:
 
 
 def test_another_process_is_noticed(device: LocalDevice) -> None:
-    other = LocalDevice(0, jobs=1)
+    other = LocalDevice(Processes(0, 1, None))
     try:
         assert any("context on this GPU" in note for note in other.notes), other.notes
     finally:

@@ -19,9 +19,9 @@ def test_launches_that_repeat_share_a_module(monkeypatch: pytest.MonkeyPatch) ->
     modules = count()
     driver = SimpleNamespace(cuModuleLoadData=lambda _: (0, f"module {next(modules)}"))
     monkeypatch.setattr(module, "cu", driver)
-    monkeypatch.setattr(module, "cluster_orders", lambda _: SimpleNamespace(of=None))
     monkeypatch.setattr(module, "Kernel", lambda of, entry, launch, *_: (of, entry, launch.grid[0]))
-    data: Any = SimpleNamespace(memory=None, helpers=None, copies=2, addresses=lambda _=0: {})
+    helpers = SimpleNamespace(cluster_orders=SimpleNamespace(of=None))
+    data: Any = SimpleNamespace(memory=None, helpers=helpers, copies=2, addresses=lambda _=0: {})
     cubin = compile_source('extern "C" __global__ void a() {}', "a", "sm_90").cubin
     passes = [
         Launch((grid, 1, 1), (32, 1, 1), 0, (), code=code) for grid, code in ((1, 0), (2, 1), (3, 0), (4, 1))

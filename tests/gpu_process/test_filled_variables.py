@@ -69,6 +69,8 @@ def launch(tmp_path_factory: pytest.TempPathFactory) -> Any:
 class Card:
     """Its driver: allocations and variables are NumPy arrays."""
 
+    cluster_orders = SimpleNamespace(of=None)
+
     def __init__(self, launch: Any, source: str = SOURCE) -> None:
         self.launch = launch
         self.cubin = compile_source(source, "kernel", "sm_90").cubin
@@ -119,7 +121,6 @@ class Card:
         )
         for one in (module, images):
             monkeypatch.setattr(one, "cu", driver)
-        monkeypatch.setattr(module, "cluster_orders", lambda helpers: SimpleNamespace(of=None))
         monkeypatch.setattr(module, "Kernel", lambda *_: "kernel")
         memory: Any = SimpleNamespace(unused=lambda name: name, allocate=self.allocate)
         addresses = {"w": self.w.ctypes.data}

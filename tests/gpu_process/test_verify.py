@@ -52,6 +52,7 @@ class Data:
 
     def __init__(self, tensors: Sequence[Buffer]) -> None:
         self.tensors, self.memory = tensors, HostMemory()
+        self.inputs = [tensor for tensor in tensors if tensor.role != "output"]
         self.outputs = [tensor for tensor in tensors if tensor.role != "input"]
         self.helpers = SimpleNamespace(context=None, run=compare)
         self.downloads: list[str] = []
@@ -113,7 +114,7 @@ def cuda(monkeypatch: pytest.MonkeyPatch, factor: float) -> Candidate:
 
 
 def verifier_of(data: Data, answers: Answers | None = None, **given: Any) -> Verifier:
-    return Verifier(data, ReferenceData("float32", sizes={"k": 3}, **given), answers)  # type: ignore[arg-type]
+    return Verifier(data, ReferenceData("float32", numbers={"k": 3}, **given), answers)  # type: ignore[arg-type]
 
 
 def function(folder: Path, outputs: str) -> PythonFunction:

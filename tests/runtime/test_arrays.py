@@ -98,7 +98,7 @@ def test_sizes_of_one_are_row_major_and_column_major(
     shape: tuple[int, ...], strides: tuple[int, ...], row: bool, column: bool
 ) -> None:
     layout = ArrayLayout("float32", shape, strides, 0, "cuda:0")
-    assert (layout.is_row_major(), layout.is_column_major()) == (row, column)
+    assert (layout.is_dense(), layout.is_dense(transposed=True)) == (row, column)
 
 
 @pytest.mark.parametrize(

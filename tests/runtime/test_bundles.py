@@ -42,7 +42,7 @@ VARIED: list[tuple[tuple[int, int, int], str, dict[str, Value]]] = [
 BOTH = """
 import itertools
 from tuner.core.errors import TunerError
-from tuner.runtime.cluster_order import ClusterOrders, Probe
+from tuner.runtime.cluster_order import ClusterOrders, probe
 from tuner.runtime.dispatch import dispatch
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.manifest import read_manifest
@@ -61,7 +61,7 @@ def module(name):
 
 orders = ClusterOrders(None)
 if manifest.probe:
-    orders = ClusterOrders(Probe(module(manifest.probe[90].cubin), stream, manifest.probe[90].entry).sms)
+    orders = ClusterOrders(probe(module(manifest.probe[90].cubin), stream, manifest.probe[90].entry))
 
 logged, reading = [], open(log)
 

@@ -15,7 +15,7 @@ import ctypes, json
 from cuda.bindings import driver as cu
 from tuner.gpu.driver import Context
 from tuner.gpu.driver import Graph
-from tuner.runtime.cluster_order import ClusterOrders, Probe
+from tuner.runtime.cluster_order import ClusterOrders, probe
 from tuner.runtime.driver import DriverFailure, check, library
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Launch
@@ -215,7 +215,7 @@ def test_where_clusters_run_is_seen(tmp_path: Path) -> None:
     [[orders, gpcs]], launches = run(
         tmp_path,
         """
-orders = ClusterOrders(Probe(module("whereabouts 8 8"), stream).sms)
+orders = ClusterOrders(probe(module("whereabouts 8 8"), stream))
 pairs = Launch((48, 1, 1), (32, 1, 1), 0, (), (2, 1, 1))
 print(json.dumps([orders.of(pairs, 3), sorted(orders.gpcs().items())]))
 """,

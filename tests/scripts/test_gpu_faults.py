@@ -14,6 +14,7 @@ from tuner.children.compile_pool import CompilePool
 from tuner.core.model import Configuration, Status
 from tuner.devices.local import LocalDevice
 from tuner.devices.requests import Requests
+from tuner.devices.started import Processes
 from tuner.kernel.roofline import ARCHITECTURES
 
 FAULTS = ("ok", "sticky700", "sticky716", "hang", "oom", "wrong", "die")
@@ -27,7 +28,7 @@ def chosen(fault: str, copy: int) -> Configuration:
 
 @pytest.fixture(scope="module")
 def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDevice]:
-    device = LocalDevice(0, 2, tmp_path_factory.mktemp("cache"), worker="tests.faults.fake_worker")
+    device = LocalDevice(Processes(0, 2, tmp_path_factory.mktemp("cache"), "tests.faults.fake_worker"))
     yield device
     device.close()
 

@@ -19,6 +19,7 @@ from tuner.database.cells import row_digest
 from tuner.database.database import Database
 from tuner.database.records import Filters
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec
 from tuner.report.progress import heading
@@ -293,7 +294,7 @@ def test_faults_do_not_disturb_a_run(
     kernel = scale_kernel(
         tmp_path / "kernel", faults=("ok", "die", "wrong", "sticky700", "hang"), blocks=(32,), items=(1, 2)
     )
-    device = LocalDevice(0, jobs=2, cache=tmp_path / "cache", worker="tests.faults.fake_worker")
+    device = LocalDevice(Processes(0, 2, tmp_path / "cache", "tests.faults.fake_worker"))
     try:
         result = run(kernel, database, device, sampler="tpe", trials=10)
         assert device._guard.restarts >= 6

@@ -11,9 +11,9 @@ from tuner.api.arrays import is_array, on_host, struct_of
 from tuner.core.errors import CallError, typed
 from tuner.kernel.spec import KernelSpec
 from tuner.runtime.arrays import one_or_all
-from tuner.runtime.copies import DeviceCopy
 from tuner.runtime.dtypes import DTYPES
 from tuner.runtime.launches import OUTPUTS
+from tuner.runtime.libraries import DeviceCopy
 from tuner.runtime.operation import Operation
 
 

@@ -27,7 +27,7 @@ from tuner.kernel.default import default_configuration
 from tuner.kernel.headers import own_headers, read_source
 from tuner.kernel.identity import template_texts
 from tuner.kernel.load import load_kernel
-from tuner.kernel.plan import invalid_reason, scalars_of, tensors_of
+from tuner.kernel.plan import invalid_reason, numbers_of, tensors_of
 from tuner.kernel.reference import numpy_of, settle_reference
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
@@ -174,8 +174,7 @@ def _require_shapes(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> None:
     tensors = tensors_of(kernel, problem, gpu)
     if sum(tensor.count for tensor in tensors) > MOST_ELEMENTS:
         return
-    names: dict[str, Any] = {**problem.sizes}
-    names |= {name: value for name, (_, value) in scalars_of(kernel, problem, gpu).items()}
+    names: dict[str, Any] = numbers_of(kernel, problem, gpu)
     for one in tensors:
         names[one.name] = np.ones(one.meant_shape, "float32" if one.dtype in BITS else one.dtype)
     for name, expression in numpy_of(kernel, problem).items():

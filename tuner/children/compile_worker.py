@@ -50,7 +50,7 @@ from tuner.kernel.line_map import LineMap, Location
 from tuner.kernel.load import read_kernel
 from tuner.kernel.modules import FILE, MODEL, MODEL_NEW
 from tuner.kernel.options import options_of
-from tuner.kernel.plan import make_plan, scalars_of
+from tuner.kernel.plan import make_plan, numbers_of
 from tuner.kernel.render import line_map, render_launch
 from tuner.kernel.source.device_part import needed_part
 from tuner.kernel.spec import KernelSpec
@@ -277,9 +277,7 @@ def _identity(file: Path, candidate: str, code: str) -> KernelIdentity:  # noqa:
 
 def _called(call: PythonFunction, plan: Plan, kernel: KernelSpec, request: RenderRequest) -> Compilation:
     """Return a function, of which there is nothing to compile."""
-    problem = request.problem
-    scalars = {name: value for name, (_, value) in scalars_of(kernel, problem, request.gpu).items()}
-    numbers, parameters = {**problem.sizes, **scalars}, request.configuration.values
+    numbers, parameters = numbers_of(kernel, request.problem, request.gpu), request.configuration.values
     source, model = read_source(call.file), None
     if call.name in (MODEL, MODEL_NEW):
         python = (kernel.task or kernel).reference.python

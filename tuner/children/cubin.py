@@ -100,7 +100,10 @@ class Variable:
 
 
 def variables(cubin: bytes) -> list[Variable]:
-    """Return the ``__constant__`` and ``__device__`` variables of a cubin."""
+    """Return the ``__constant__`` and ``__device__`` variables of a cubin.
+
+    The latter are memory that lives, with what launches leave there, as long as the cubin is loaded.
+    """
     found = []
     for symbol, kind, section, start, size in _symbols(cubin):
         place = section.name if section is not None else ""
@@ -108,12 +111,6 @@ def variables(cubin: bytes) -> list[Variable]:
             content = section.data[start : start + size]
             found.append(Variable(symbol, size, place == _CONSTANT, not any(content)))
     return found
-
-
-def device_variables(cubin: bytes) -> list[str]:
-    """Return the names of a cubin's ``__device__`` variables, as the driver finds them: memory that lives, with what
-    launches leave there, as long as the cubin is loaded."""
-    return [one.symbol for one in variables(cubin) if not one.constant]
 
 
 def filled_variable(cubin: bytes, name: str, size_bytes: int) -> Variable:

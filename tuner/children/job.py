@@ -72,7 +72,7 @@ class ToolJob(Record, frozen=True):
     """The process that waits for the tool."""
 
 
-_JOB: Codec[ToolJob] = Codec(ToolJob)
+JOB: Codec[ToolJob] = Codec(ToolJob)
 
 
 def write_job(job: ToolJob, folder: Path, name: str, log: Path | None = None) -> tuple[Path, Path]:
@@ -85,18 +85,9 @@ def write_job(job: ToolJob, folder: Path, name: str, log: Path | None = None) ->
         log: the tool's.
     """
     path, diary = folder / f"{name}.job", folder / f"{name}.diary.jsonl"
-    path.write_bytes(_JOB.encode(structs.replace(job, diary=diary, log=log, head=os.getpid())))
+    path.write_bytes(JOB.encode(structs.replace(job, diary=diary, log=log, head=os.getpid())))
     diary.unlink(missing_ok=True)
     return path, diary
-
-
-def read_job(path: Path) -> ToolJob:
-    """Read what :func:`write_job` wrote.
-
-    Raises:
-        msgspec.DecodeError: it is something else.
-    """
-    return _JOB.decode(path.read_bytes())
 
 
 # -- the diary --------------------------------------------------------------------------------------------------------
@@ -146,18 +137,5 @@ class Complaint(Message, frozen=True):
 
 
 Entry = Ready | Waiting | Began | Placed | Ended | Done | Complaint
-_ENTRIES: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
-
-
-def entry_line(entry: Entry) -> bytes:
-    """Return an entry as a line of a diary."""
-    return msgspec.json.encode(entry) + b"\n"
-
-
-def read_entry(line: bytes) -> Entry:
-    """Read a line of a diary.
-
-    Raises:
-        msgspec.DecodeError: it is malformed; the text names the path.
-    """
-    return _ENTRIES.decode(line)
+ENTRIES: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
+"""Reads a line of a diary."""

@@ -73,8 +73,8 @@ class ReferenceData(SettledReference, frozen=True):
 
     kernel: Candidate | None = None
     """That says what is right: in the outputs' own dtypes if it is ``rounded``, else in float64 with magnitudes."""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    scalars: Mapping[str, Value] = field(default_factory=dict)
+    numbers: Mapping[str, Value] = field(default_factory=dict)
+    """Sizes and scalars by name."""
     flops: float = 1.0
     """Of the problem: NumPy checks the CUDA reference where they are few."""
 
@@ -87,7 +87,7 @@ class ProblemSetup(Record, frozen=True):
 
     def given(self, seed: int) -> Given:
         """Return what the kernel's file gives of the tensors' numbers; it runs the user's code."""
-        return Given(self.tensors, {**self.reference.sizes, **self.reference.scalars}, seed)
+        return Given(self.tensors, self.reference.numbers, seed)
 
 
 # -- from the head ----------------------------------------------------------------------------------------------------
@@ -152,8 +152,8 @@ class BaselineContestant(Message, frozen=True):
     """A ``tuner.kernel.functions.BaselineKind``."""
     text: str
     file: Path | None
-    sizes: Mapping[str, int]
-    scalars: Mapping[str, Value]
+    numbers: Mapping[str, Value]
+    """Sizes and scalars by name."""
     estimate_ns: float = 0.0
 
 

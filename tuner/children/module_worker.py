@@ -23,12 +23,6 @@ COMPUTED = 1 << 22
 """Elements of all inputs up to which outputs are computed to see their shapes; without computing that takes 4 s."""
 
 
-class ModuleFile(Record, frozen=True):
-    """A file with ``Model``."""
-
-    path: Path
-
-
 class Port(Record, frozen=True):
     """An input or output."""
 
@@ -46,7 +40,8 @@ class Ports(Record, frozen=True):
     error: str = ""
 
 
-LOOKING: Channel[ModuleFile, Ports] = Channel(ModuleFile, Ports)
+LOOKING: Channel[Path, Ports] = Channel(Path, Ports)
+"""From a file with ``Model``."""
 
 
 def ports(path: Path) -> Ports:
@@ -99,10 +94,10 @@ def _init(tensor: Any) -> str | tuple[float, float]:
 def main() -> None:
     """Answer one request."""
     pipe = ParentPipe(LOOKING)
-    if (request := pipe.receive()) is None:
+    if (path := pipe.receive()) is None:
         return
     try:
-        reply = ports(request.path)
+        reply = ports(path)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a user's file throws
         reply = Ports(error=str(error) if isinstance(error, TunerError) else first_line(error))
     pipe.send(reply)

@@ -15,7 +15,7 @@ from typing import Any
 
 from tuner.children.cubin import function_name
 from tuner.children.headers import NAMES, Headers, header_folders, headers_of
-from tuner.core.errors import CompileError
+from tuner.core.errors import CompileError, first_line
 from tuner.core.model import Resources
 
 PROGRAM = "kernel.cu"
@@ -262,4 +262,4 @@ def _first_error(log: str) -> str:
     for line in log.splitlines():
         if "error" in line.lower():
             return line.strip()
-    return log.strip().splitlines()[0] if log.strip() else "the compiler gave no reason"
+    return first_line(log) or "the compiler gave no reason"

@@ -21,7 +21,7 @@ from tuner.core.model import Gpu
 from tuner.core.version import __version__
 from tuner.database.opening import SAFE_WAL_VERSION
 from tuner.devices.local import LocalDevice
-from tuner.devices.started import has_gpu
+from tuner.devices.started import Processes, has_gpu
 from tuner.inspect.tools.nvidia import NCU, SANITIZER, ToolMissingError, find
 from tuner.report.tables import picked, say, show_json, show_text
 
@@ -88,7 +88,7 @@ def _gpu(*, calibrate: bool) -> tuple[list[Diagnosis], Gpu | None]:
         remedy = "install NVIDIA's driver, or pass the GPU into the container; --device replay works without"
         return [_missing("GPU", "no NVIDIA GPU is visible", remedy)], None
     try:
-        device = LocalDevice(jobs=1, cache=paths.cubins())
+        device = LocalDevice(Processes(0, 1, paths.cubins()))
     except TunerError as error:
         remedy = "check `nvidia-smi`; the driver must be 580 or later for CUDA 13"
         return [_missing("GPU", error.problem, remedy)], None

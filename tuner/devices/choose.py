@@ -11,7 +11,7 @@ from tuner.core.errors import NoGpuError, UsageError
 from tuner.devices.base import Device, say_nothing
 from tuner.devices.local import LocalDevice
 from tuner.devices.replay import HERE, ReplayDevice, recording_of
-from tuner.devices.started import begun, has_gpu
+from tuner.devices.started import Processes, begun, has_gpu
 from tuner.formats.recording import find_recording, read_recording, recorded_kernel
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.spec import KernelSpec
@@ -115,7 +115,7 @@ def _local(index: str, jobs: int | None, cache: Path | None, say: Callable[[str]
         raise UsageError(f"no GPU {index!r}", "give its number, such as cuda:0")
     version = nvrtc_version()  # where it is missing, that is said before anything is started
     number = int(index or 0)
-    return LocalDevice(number, jobs, cache, say=say, compiler=version, processes=begun(number, jobs, cache))
+    return LocalDevice(begun(number, jobs, cache) or Processes(number, jobs, cache), say, version)
 
 
 def _places(name: str) -> tuple[Path, Path]:

@@ -52,7 +52,7 @@ def _locked_in(device: LocalDevice, jailed: Callable[[str], Processes]) -> Local
     why = ""
     for _ in range(TRIES):
         try:
-            return LocalDevice(say=device.say, processes=jailed(why))
+            return LocalDevice(jailed(why), device.say)
         except DeviceError as error:
             problem = error
             if error.problem.startswith(LOCKED_OUT):  # otherwise something else was in its way

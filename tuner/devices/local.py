@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from msgspec import structs
 
 from tuner.children import measuring
 from tuner.children.compilation import Compilation, RenderRequest
-from tuner.children.compile_pool import CompilePool
 from tuner.core.conditions import Calibration, Conditions, Mode, Regime
 from tuner.core.errors import DeviceError, KernelError
 from tuner.core.model import Configuration, Measurement, Problem, Status, Trial, Verification
@@ -37,37 +35,24 @@ class LocalDevice(Device):
     """A GPU of this machine.
 
     Args:
-        index: number of the GPU.
-        jobs: compiling processes.
-        cache: folder of the cubin cache; None for none.
-        worker: module of the measuring process; tests put their own there.
+        processes: of the device, closed with it.
         say: told when something takes seconds that the user did not ask for.
         compiler: NVRTC's version, for the record; empty leaves it out.
-        pool: of compilers, closed with the device; None for one of its own.
-        processes: those of the device, if they are started already.
     """
 
     def __init__(
-        self,
-        index: int = 0,
-        jobs: int | None = None,
-        cache: Path | None = None,
-        worker: str = "tuner.gpu.worker",
-        say: Callable[[str], None] = say_nothing,
-        compiler: str = "",
-        pool: CompilePool | None = None,
-        processes: Processes | None = None,
+        self, processes: Processes, say: Callable[[str], None] = say_nothing, compiler: str = ""
     ) -> None:
         super().__init__(say)
-        self.processes = processes or Processes(index, jobs, cache, worker, pool)
-        self.processes.tell(say)
-        self._guard, self._pool = self.processes.guard, self.processes.pool
+        self.processes = processes
+        processes.tell(say)
+        self._guard, self._pool = processes.guard, processes.pool
         self._pool.start_all()
         self._compilers = self._pool
         """Of candidates."""
-        cache = None if self.processes.locked_in else self.processes.cache  # which may lie for all to come
+        cache = None if processes.locked_in else processes.cache  # which may lie for all to come
         self._calibrations = CalibrationCache(cache.parent / "calibrations" if cache else None)
-        self.name = f"cuda:{index}"
+        self.name = f"cuda:{processes.index}"
         # Candidates for every compiler, and some compiled ahead so that the GPU never waits.
         self.lookahead = self._pool.jobs + 8
         self.compilers = self._pool.jobs

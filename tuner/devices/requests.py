@@ -17,7 +17,7 @@ from tuner.children.compile_pool import CompilePool
 from tuner.children.cubin import require_variables
 from tuner.core.conditions import Conditions, Mode
 from tuner.core.errors import CompileError, DeviceError, KernelError, TunerError
-from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status, Value
+from tuner.core.model import Configuration, Gpu, Measurement, Problem, Status
 from tuner.devices.base import Contestant, RaceRequest, said_late
 from tuner.devices.guard import Guard, Unanswered
 from tuner.kernel.baselines import Baseline, launch_of, launch_spec, settle_baseline, source_of
@@ -25,7 +25,7 @@ from tuner.kernel.batching import Batch, Limits, batch_of
 from tuner.kernel.default import default_configuration
 from tuner.kernel.functions import BaselineKind
 from tuner.kernel.identity import KernelIdentity
-from tuner.kernel.plan import reference_configuration, reference_launch, scalars_of, tensors_of
+from tuner.kernel.plan import numbers_of, reference_configuration, reference_launch, tensors_of
 from tuner.kernel.reference import settle_reference
 from tuner.kernel.roofline import Roof, roof_of
 from tuner.kernel.spec import KernelSpec
@@ -113,8 +113,7 @@ class Requests:
         reference = measuring.ReferenceData(
             **structs.asdict(settle_reference(kernel, problem, gpu)),
             kernel=self._default(problem) if kernel.reference.default else self._cuda(problem),
-            sizes=problem.sizes,
-            scalars=self._scalars(problem),
+            numbers=numbers_of(kernel, problem, gpu),
             flops=roof_of(kernel, problem, gpu).flops,
         )
         return measuring.ProblemSetup(tensors_of(kernel, problem, gpu), reference)
@@ -176,10 +175,9 @@ class Requests:
             return measuring.CandidateContestant(
                 self._launched_baseline(baseline, problem), time_ns, required=False
             )
-        settled, scalars = settle_baseline(baseline, self.kernel, problem), self._scalars(problem)
-        return measuring.BaselineContestant(
-            settled.kind, settled.text, settled.file, problem.sizes, scalars, time_ns
-        )
+        settled = settle_baseline(baseline, self.kernel, problem)
+        numbers = numbers_of(self.kernel, problem, self._gpu)
+        return measuring.BaselineContestant(settled.kind, settled.text, settled.file, numbers, time_ns)
 
     def _launched_baseline(self, baseline: Baseline, problem: Problem) -> measuring.Candidate:
         """Return a user's own kernel, compiled unless it is a cubin already."""
@@ -194,9 +192,6 @@ class Requests:
         if compilation.status is not Status.OK:
             raise CompileError(f"{baseline.name}: {compilation.error}")
         return structs.replace(compilation, plan=Plan((launch,), ())).candidate
-
-    def _scalars(self, problem: Problem) -> dict[str, Value]:
-        return {name: value for name, (_, value) in scalars_of(self.kernel, problem, self._gpu).items()}
 
     def _default(self, problem: Problem) -> measuring.Candidate:
         """Return the default configuration, compiled, whose results others are compared with.

@@ -39,7 +39,7 @@ class Processes:
         index: number of the GPU.
         jobs: compiling processes; None for one a core.
         cache: folder of the cubin cache; None for none.
-        worker: module of the measuring process.
+        worker: module of the measuring process; tests put their own there.
         pool: of compilers, closed with the others; None for one of its own.
         referee: where measuring processes are locked in, knows what is right; the pool is then another's.
         libraries: that others import before they are asked for anything.
@@ -59,7 +59,7 @@ class Processes:
         referee: Guard | None = None,
         libraries: Iterable[str] = (),
     ) -> None:
-        self._worker, self.locked_in = worker, referee is not None
+        self.index, self._worker, self.locked_in = index, worker, referee is not None
         self._said: list[str] = []
         self._say: Callable[[str], None] = self._said.append
         self.cache = usable(cache, self._said.append)
@@ -98,8 +98,7 @@ class Processes:
             self._ahead = self._ahead or self._waiting()
 
     def _waiting(self) -> Processes:
-        index = int(self.arguments[0])
-        waiting = Processes(index, None, self.cache, self._worker, self.pool, referee=self.guard)
+        waiting = Processes(self.index, None, self.cache, self._worker, self.pool, referee=self.guard)
         waiting.expect_fresh()
         return waiting
 

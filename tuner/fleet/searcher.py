@@ -36,6 +36,7 @@ from tuner.devices.base import Device
 from tuner.devices.choose import gpu_number
 from tuner.devices.guard import AWAITED
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 from tuner.fleet import messages
 from tuner.fleet.cards import BEAT_S
 from tuner.fleet.remote import RemoteStore
@@ -68,7 +69,7 @@ def open_for_searcher(message: messages.OpenDevice, say: Callable[[str], None]) 
         return opened
     version = nvrtc_version()  # said before anything is started
     index, pool = gpu_number(message.device), shared_pool(message)
-    device = LocalDevice(index, None, message.cache, say=say, compiler=version, pool=pool)
+    device = LocalDevice(Processes(index, None, message.cache, pool=pool), say, version)
     if message.facts is not None:
         device.notes, device.calibration = message.facts.notes, message.facts.calibration
     return device

@@ -1,11 +1,9 @@
-"""Device memory of ours as the arrays of torch and CuPy, and their work on our stream."""
+"""Device memory of ours as the arrays of torch and CuPy."""
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +11,8 @@ import numpy as np
 from cuda.bindings import driver as cu
 
 from tuner.core.errors import TunerError
-from tuner.gpu.driver import Context
 from tuner.kernel.functions import NOT_INSTALLED
+from tuner.runtime.arrays import row_major, said_by
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import BITS, ITEMSIZE
 
@@ -40,7 +38,7 @@ class DeviceArray:
     """
 
     def __init__(self, view: TensorView) -> None:
-        strides = [ITEMSIZE[view.dtype] * math.prod(view.shape[i + 1 :]) for i in range(len(view.shape))]
+        strides = [ITEMSIZE[view.dtype] * step for step in row_major(view.shape)]
         self.shape = view.shape[::-1] if view.transposed else view.shape
         self.dtype = view.dtype
         self.__cuda_array_interface__ = {
@@ -68,8 +66,7 @@ def import_library(name: str) -> Any:
             ) from None
         raise TunerError(f"{name} cannot be imported: {error}", "repair its installation") from None
     except Exception as error:  # noqa: BLE001 - a library that does not match the driver can raise anything
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise TunerError(f"{name} cannot be imported: {lines[0]}", "repair its installation") from None
+        raise TunerError(f"{name} cannot be imported: {said_by(error)}", "repair its installation") from None
     if name == "torch" and getattr(getattr(module, "version", None), "cuda", "") is None:
         raise TunerError("torch is built without CUDA", "install one with it, or compare with something else")
     return module
@@ -115,21 +112,3 @@ def _cupy_array(view: TensorView) -> Any:
     except (ImportError, TypeError, ValueError) as error:
         raise TunerError(f"CuPy {cupy.__version__} cannot hold {view.dtype}: {error}", "use torch") from None
     return array.transpose() if view.transposed else array
-
-
-@contextmanager
-def torch_stream(context: Context) -> Iterator[Any]:
-    """Make torch queue its work on the context's stream; return the torch module."""
-    torch = import_library("torch")
-    device = torch.device("cuda", int(context.device))
-    with torch.cuda.stream(torch.cuda.ExternalStream(int(context.stream), device=device)):
-        yield torch
-
-
-@contextmanager
-def cupy_stream(context: Context) -> Iterator[Any]:
-    """Make CuPy queue its work on the context's stream; return the cupy module."""
-    cupy = import_library("cupy")
-    device = int(context.device)
-    with cupy.cuda.Device(device), cupy.cuda.ExternalStream(int(context.stream), device):
-        yield cupy

@@ -1,26 +1,24 @@
-"""What a user would otherwise call, inside the same graphs and on the same buffers as a candidate."""
+"""What a user would otherwise call, inside the same graphs and on the same buffers as a candidate; and what a kernel of
+theirs, or the default configuration, makes of a problem's inputs, where that is right."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any
 
-from tuner.children.measuring import BaselineContestant, PythonCall
-from tuner.core.errors import TunerError
+from tuner.children.measuring import BaselineContestant, PythonCall, ReferenceData
+from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Value
 from tuner.expressions.library_call import LibraryCall
-from tuner.gpu.arrays import (
-    TensorView,
-    array_of,
-    import_library,
-    library_version,
-)
+from tuner.gpu.arrays import TensorView, array_of, import_library, library_version
 from tuner.gpu.buffers import ProblemData
+from tuner.gpu.candidate import Timed, load
 from tuner.gpu.captured import PYTHON, Call, Captured, capture
-from tuner.gpu.driver import Context
 from tuner.kernel.functions import BaselineKind, arguments_for, built, first_line, load_function
 from tuner.kernel.modules import on_gpu
+from tuner.kernel.reference import Expected, as_results
 
 
 def library_call(text: str, views: Mapping[str, TensorView], numbers: Mapping[str, Value]) -> Call:
@@ -90,30 +88,29 @@ def set_precision(torch: Any, *, tf32: bool) -> None:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
 
 
-def open_baseline(context: Context, data: ProblemData, baseline: BaselineContestant) -> Captured:
+def open_baseline(data: ProblemData, baseline: BaselineContestant) -> Captured:
     """Capture a baseline that is a call.
 
     Args:
-        context: of the GPU.
         data: the tensors.
         baseline: what is run.
 
     Raises:
         TunerError: a library is missing, or the call fails.
     """
-    text, numbers = baseline.text, {**baseline.sizes, **baseline.scalars}
+    text, numbers = baseline.text, baseline.numbers
     if baseline.kind == BaselineKind.CALL:
-        return capture(context, [library_call(text, views, numbers) for views in _views(data)])
-    return _captured(context, data, text, load_function(text, baseline.file), numbers)
+        return capture(data.helpers.context, [library_call(text, views, numbers) for views in _views(data)])
+    return _captured(data, text, load_function(text, baseline.file), numbers)
 
 
-def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured:
+def open_call(data: ProblemData, call: PythonCall) -> Captured:
     """Capture a user's function, which is a candidate; errors as of :func:`open_baseline`."""
     function = call.function
     if call.model is None:
         name, file = function.name, function.file
         made = built(function, call.parameters) if function.builds else load_function(name, file)
-        return _captured(context, data, name, made, call.numbers)
+        return _captured(data, name, made, call.numbers)
     set_precision(import_library("torch"), tf32=False)
     try:
         module = on_gpu(function.name, function.file, call.model)
@@ -126,16 +123,42 @@ def open_call(context: Context, data: ProblemData, call: PythonCall) -> Captured
         outputs = {name: views[name] for name in _outputs(data)}
         tensors = [array_of("torch", view) for name, view in views.items() if name not in outputs]
         calls.append(Call(function.text, PYTHON, partial(module, *tensors), outputs))
-    return capture(context, calls)
+    return capture(data.helpers.context, calls)
+
+
+def expected_of_kernel(data: ProblemData, reference: ReferenceData) -> dict[str, Expected]:
+    """Return what other configurations must compute, in the shape that the kernel means.
+
+    Args:
+        data: the tensors, whose outputs are overwritten.
+        reference: with a kernel that writes the outputs' own dtypes.
+
+    Raises:
+        KernelError: it leaves outputs as they were, or writes where it must not.
+        DriverFailure: it cannot be launched, or ruined the context.
+    """
+    assert reference.kernel is not None
+    data.seal()
+    context, kernel = data.helpers.context, reference.kernel
+    opened: Timed = load(data, kernel) if kernel.call is None else open_call(data, kernel.call)
+    with closing(opened) as timed:
+        data.poison()
+        with context.launched() as graph:
+            data.add_restore(graph)
+            timed.add_to(graph, 0)
+        timed.deliver(0)
+    if damage := data.damage():
+        raise KernelError(f"{reference.rounded} {damage}", "it is the reference: correct it")
+    return {
+        tensor.name: as_results(tensor.name, tensor.dtype, data.download(tensor), reference)
+        for tensor in data.outputs
+    }
 
 
 def _captured(
-    context: Context,
-    data: ProblemData,
-    text: str,
-    function: Callable[..., Any],
-    numbers: Mapping[str, Value],
+    data: ProblemData, text: str, function: Callable[..., Any], numbers: Mapping[str, Value]
 ) -> Captured:
+    context = data.helpers.context
     how = numbers, int(context.stream), _outputs(data)
     return capture(context, [function_call(text, function, views, *how) for views in _views(data)])
 

@@ -23,6 +23,7 @@ from tuner.kernel.contents import INITS, NAN, decoded, encoded, in_memory, is_gi
 from tuner.kernel.given import Given
 from tuner.kernel.reference import expected_dtype
 from tuner.kernel.render import render_helpers
+from tuner.runtime.cluster_order import ClusterOrders, probe
 from tuner.runtime.driver import check
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.expressions import round_up
@@ -119,6 +120,12 @@ class Helpers:
         size_bytes = self.gpu.shared_bytes_optin
         arguments = [("int32", size_bytes // 4 if words else 0), ("uint32", byte * 0x01010101)]
         return self.kernel("fill_shared", self.gpu.sm_count, 1024, arguments, size_bytes)
+
+    @cached_property
+    def cluster_orders(self) -> ClusterOrders:
+        """Numbers for the clusters of launches on this GPU; what is observed is kept."""
+        has_clusters = self.gpu.cc >= 90
+        return ClusterOrders(probe(self.module, int(self.context.stream)) if has_clusters else None)
 
     @cached_property
     def other_work(self) -> OtherWork:
@@ -322,6 +329,11 @@ class ProblemData:
         if neighbour:
             return f"wrote outside of {neighbour}"
         return "changed an input" if self._checksum(self._constant()) != self._sealed else ""
+
+    @property
+    def inputs(self) -> list[Buffer]:
+        """The tensors that begin with numbers."""
+        return [tensor for tensor in self.tensors if tensor.role != "output"]
 
     @property
     def outputs(self) -> list[Buffer]:

@@ -75,19 +75,19 @@ class Calibrator:
             stack.callback(self._ceilings.close)
             floats = min(MEMORY_FLOATS, self._gpu.memory_bytes // 64)  # a small slice of a card has less room
             large = stack.enter_context(closing(self._session(floats, Mode.COLD)))
+            heavy = replace(large, limits=Limits(0.0, 1.0, 1e-30))  # under which every kernel needs rest
             copy, read = self._copy(large, self._ceilings), self._read(large)
             matrix, vector = self._matrix(large, self._ceilings), arithmetic(large.data)
             size_bytes = 4.0 * floats
             times = {
                 "copy": self._time(large, copy),
                 "read": self._time(large, read),
-                "matrix": self._time(large, matrix, heavy=True),
-                "vector": self._time(large, vector, heavy=True),
+                "matrix": self._time(heavy, matrix),
+                "vector": self._time(heavy, vector),
                 "nothing": self._time(large, Fixed(self._helpers.kernel("nothing", 1, 32, []))),
             }
             clock = self._clock(large, vector)
-            noise = self._noise(large, self._copy, heavy=False)
-            noise += self._noise(large, self._matrix, heavy=True)
+            noise = self._noise(large, self._copy) + self._noise(heavy, self._matrix)
             short_noise_ns, launch_ns = {}, {}
             for mode in Mode if short else ():
                 with closing(self._session(SHORT_FLOATS, mode)) as session:
@@ -95,7 +95,7 @@ class Calibrator:
                     if mode is Mode.WARM:
                         continue
                     short_ns = self._time(session, self._copy(session, self._ceilings))
-                    alone = self._noise(session, self._copy, heavy=False)
+                    alone = self._noise(session, self._copy)
                 short_noise_ns[str(mode)] = short_ns * float(np.quantile(alone, NOISE_QUANTILE))
             if short:
                 short_noise_ns[str(Mode.WARM)] = short_noise_ns[str(Mode.ROTATING)]
@@ -182,10 +182,7 @@ class Calibrator:
 
     # -- the measurements -------------------------------------------------------------------------------------------
 
-    def _time(
-        self, session: ProblemSession, timed: Timed, estimate_ns: float = 2e5, *, heavy: bool = False
-    ) -> float:
-        session = _as_heavy(session) if heavy else session
+    def _time(self, session: ProblemSession, timed: Timed, estimate_ns: float = 2e5) -> float:
         with closing(session.graph(timed, 12, estimate_ns)) as graph:
             session.take(graph, estimate_ns)
             return statistics.median(session.take(graph, estimate_ns).times_ns)
@@ -195,14 +192,9 @@ class Calibrator:
             return session.take(graph, 2e5).sm_clock_hz
 
     def _noise(
-        self,
-        session: ProblemSession,
-        build: Callable[[ProblemSession, Helpers], Timed],
-        *,
-        heavy: bool,
+        self, session: ProblemSession, build: Callable[[ProblemSession, Helpers], Timed]
     ) -> list[float]:
         """Compare a kernel, loaded several times, with itself: how far from 1 each ratio is."""
-        session = _as_heavy(session) if heavy else session
         with ExitStack() as loaded:
             loads = [loaded.enter_context(closing(self._ceilings.again())) for _ in range(LOADS)]
             contestants = [TimedContestant(build(session, load), 2e5) for load in loads]
@@ -225,11 +217,6 @@ class _Turns(Fixed):
     def add_to(self, graph: Graph, copy: int) -> None:  # noqa: ARG002 - each knows its tensors
         super().add_to(graph, self.turn)
         self.turn += 1
-
-
-def _as_heavy(session: ProblemSession) -> ProblemSession:
-    """Return the same session, under limits that make every kernel one that needs rest."""
-    return replace(session, limits=Limits(0.0, 1.0, 1e-30))
 
 
 def _noise_floor(deviations: list[float]) -> float:

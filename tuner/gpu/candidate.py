@@ -9,21 +9,13 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from tuner.children.cubin import (
-    calls_malloc,
-    device_variables,
-    filled_variable,
-    left_changed,
-    source_name,
-    variables,
-)
+from tuner.children.cubin import calls_malloc, filled_variable, left_changed, source_name, variables
 from tuner.children.measuring import Candidate
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.driver import Graph, fill_bytes
 from tuner.gpu.images import Images
 from tuner.gpu.memory import Memory
 from tuner.kernel.contents import NAN
-from tuner.runtime.cluster_order import ClusterOrders, Probe
 from tuner.runtime.driver import DriverFailure, check
 from tuner.runtime.kernel import Kernel
 from tuner.runtime.launches import Launch
@@ -186,19 +178,11 @@ class Loaded(Timed):
             self.memory.free(name)
 
 
-def cluster_orders(helpers: Helpers) -> ClusterOrders:
-    """Return the numbers of clusters on the helpers' GPU; what was observed is kept as long as the context."""
-    context = helpers.context
-    if helpers.gpu.cc < 90:
-        return ClusterOrders(None, context.cluster_orders)  # it has no clusters
-    return ClusterOrders(Probe(helpers.module, int(context.stream)).sms, context.cluster_orders)
-
-
 def load(data: ProblemData, candidate: Candidate) -> Loaded:
     """Load a candidate's cubins, and make its launches."""
     loaded = Loaded(data.memory)
     own: dict[str, int] = {}
-    cluster_order = cluster_orders(data.helpers).of
+    cluster_order = data.helpers.cluster_orders.of
     try:
         for buffer in candidate.plan.scratch:
             loaded.scratch.append(data.memory.unused(f"scratch {buffer.name}"))
@@ -220,10 +204,11 @@ def load(data: ProblemData, candidate: Candidate) -> Loaded:
             filled = filled_from(loaded.modules[-1], cubin, launch, data.addresses())
             loaded.copied += filled.values()
             loaded.fill()  # before images are taken
-            for one in variables(cubin):
-                if one.constant and one.zero and one.symbol not in filled:
-                    loaded.unfilled.append(one.name)
-            _add_variables(loaded, data.helpers, device_variables(cubin), filled, candidate.plan.state)
+            known = variables(cubin)
+            unfilled = (one for one in known if one.constant and one.zero and one.symbol not in filled)
+            loaded.unfilled += [one.name for one in unfilled]
+            living = [one.symbol for one in known if not one.constant]
+            _add_variables(loaded, data.helpers, living, filled, candidate.plan.state)
         loaded.addresses = [{**data.addresses(copy), **own} for copy in range(data.copies)]
         loaded.kernels = [
             Kernel(

@@ -18,7 +18,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from tuner.core.errors import CallError, TunerError
-from tuner.gpu.arrays import TensorView, cupy_stream, import_library, library_version, torch_stream
+from tuner.gpu.arrays import TensorView, import_library, library_version
 from tuner.gpu.candidate import COPIES, Piece, Region, Timed, copy_all
 from tuner.gpu.driver import Context, Graph
 from tuner.kernel.functions import first_line
@@ -81,11 +81,16 @@ def capture(context: Context, calls: Sequence[Call]) -> Captured:
 @contextmanager
 def library_stream(context: Context, library: str) -> Iterator[None]:
     """Make a library queue its work on the context's stream; ``python`` stands for all that are loaded."""
-    with ExitStack() as stack:
+    with ExitStack() as streams:
         if _involves("torch", library):
-            stack.enter_context(torch_stream(context))
+            torch = import_library("torch")
+            device = torch.device("cuda", int(context.device))
+            ours = torch.cuda.ExternalStream(int(context.stream), device=device)
+            streams.enter_context(torch.cuda.stream(ours))
         if _involves("cupy", library):
-            stack.enter_context(cupy_stream(context))
+            cuda = import_library("cupy").cuda
+            streams.enter_context(cuda.Device(int(context.device)))
+            streams.enter_context(cuda.ExternalStream(int(context.stream), int(context.device)))
         yield
 
 
@@ -286,6 +291,6 @@ def _placed(array: object, name: str, view: TensorView, stream: int) -> Piece:
             f"{layout.dtype} {list(layout.shape)}{where} is returned for {name}",
             f"return {view.dtype} {list(shape)} on the GPU",
         )
-    if not (layout.is_column_major() if view.transposed else layout.is_row_major()):
+    if not layout.is_dense(transposed=view.transposed):
         raise TunerError(f"what is returned for {name} has gaps, or another order", "return it contiguous")
     return view.address, address, math.prod(shape) * ITEMSIZE[view.dtype]

@@ -107,7 +107,7 @@ def tried_contents(
         return
     if quick and (not verifier.is_small(SMALL_FACTOR) or verifier.host_s > SMALL_S):
         return
-    if why := not_varied(tensors, verifier.golden):
+    if why := not_varied(tensors, verifier.reference.golden):
         yield Tried("other inputs", None, why)
         return
     took_s = list[float]()
@@ -177,6 +177,6 @@ class Referee:
             tried = next(self._tried, None)
             drawn = Drawn(tried.content, tried.why) if tried is not None else Drawn()
         if drawn.content and not drawn.why:
-            for tensor in self._exchange.inputs:
+            for tensor in self._session.data.inputs:
                 self._exchange.leave(tensor, self._session.data.first(tensor))
         return drawn

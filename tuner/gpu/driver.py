@@ -14,7 +14,6 @@ from cuda.bindings import driver as cu
 
 from tuner.core.errors import DeviceError
 from tuner.core.model import Gpu, Status
-from tuner.runtime.cluster_order import Observed
 from tuner.runtime.driver import (
     ATTRIBUTES,
     DriverFailure,
@@ -81,11 +80,7 @@ def described(device: Any) -> Gpu:
 
 
 class Context:
-    """The primary context of one GPU, current in this thread, and a stream.
-
-    Attributes:
-        cluster_orders: what was observed of where its clusters run.
-    """
+    """The primary context of one GPU, current in this thread, and a stream."""
 
     def __init__(self, index: int) -> None:
         self.device = find_device(index)
@@ -96,17 +91,12 @@ class Context:
         with suppress(RuntimeError):  # a driver without it
             cu.cuCtxSetLimit(cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0)  # GPUs before 8.0 have none
         self.stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
-        self.cluster_orders = Observed()
 
     @property
     def set_aside(self) -> int:
         """Bytes of the L2 that a call has set aside, for lines that survive the flush."""
         error, size = cu.cuCtxGetLimit(cu.CUlimit.CU_LIMIT_PERSISTING_L2_CACHE_SIZE)
         return 0 if int(error) else int(size)  # GPUs before 8.0 have none
-
-    def describe(self) -> Gpu:
-        """Return the GPU's name and limits."""
-        return described(self.device)
 
     def synchronize(self) -> None:
         """Wait for the stream."""

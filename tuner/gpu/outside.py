@@ -7,7 +7,7 @@ before it had imported what it runs; and it launches as often as it is asked to 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ class Exchange:
     """
 
     def __init__(self, file: Path, data: ProblemData) -> None:
-        self._file, self._data = file, data
+        self._file = file
         ends = itertools.accumulate(tensor.size_bytes for tensor in data.tensors)
         self._starts = {
             tensor.name: end - tensor.size_bytes for tensor, end in zip(data.tensors, ends, strict=True)
@@ -56,11 +56,6 @@ class Exchange:
         there = np.fromfile(self._file, np.uint8, tensor.size_bytes, offset=self._starts[tensor.name])
         whole[: len(there)] = there
         return whole
-
-    @property
-    def inputs(self) -> Sequence[Buffer]:
-        """The tensors that begin with numbers."""
-        return [tensor for tensor in self._data.tensors if tensor.role != "output"]
 
 
 class Outside:
@@ -91,7 +86,7 @@ class Outside:
         told = self._ask(Draw(turn, quick))
         assert isinstance(told, Drawn)
         if told.content and not told.why:
-            for tensor in self._exchange.inputs:
+            for tensor in self._data.inputs:
                 self._data.put(tensor, self._exchange.found(tensor))
             self._data.seal()
         return told

@@ -19,10 +19,12 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 from cuda.bindings import driver as cu
 
 from tuner.children.cubin_cache import CubinCache
 from tuner.children.job import (
+    JOB,
     Began,
     CaseOutcome,
     CaseRun,
@@ -34,15 +36,13 @@ from tuner.children.job import (
     Ready,
     ToolJob,
     Waiting,
-    entry_line,
-    read_job,
 )
 from tuner.children.measuring import Candidate
 from tuner.core.errors import TunerError
 from tuner.core.model import Status, Verification
 from tuner.gpu.buffers import Helpers, ProblemData
 from tuner.gpu.candidate import Loaded, load
-from tuner.gpu.driver import Context, status_of
+from tuner.gpu.driver import Context, described, status_of
 from tuner.gpu.turns import Turns
 from tuner.gpu.verify import Verifier
 from tuner.runtime.driver import DriverFailure, check
@@ -64,7 +64,7 @@ class Runner:
     def __init__(self, job: ToolJob, tell: Callable[[Entry], None]) -> None:
         self._job, self._log, self._tell = job, job.log, tell
         self._context = Context(self._job.gpu)
-        gpu = self._context.describe()
+        gpu = described(self._context.device)
         cache = CubinCache(Path(self._job.cache)) if self._job.cache else None
         self._helpers = Helpers(self._context, replace(gpu, l2_bytes=0), cache)  # nothing is flushed
         self._turns = Turns(gpu.uuid)
@@ -194,12 +194,12 @@ def _end_with(process: int) -> None:
 
 def main() -> None:
     """Do what the job in the file that is the only argument says."""
-    job = read_job(Path(sys.argv[1]))
+    job = JOB.decode(Path(sys.argv[1]).read_bytes())
     diary = job.diary.open("ab", buffering=0)
 
     def tell(entry: Entry) -> None:
         """Write a line that is there even if the next step kills the process."""
-        diary.write(entry_line(entry))
+        diary.write(msgspec.json.encode(entry) + b"\n")
 
     _end_with(job.head)
     try:

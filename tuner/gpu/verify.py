@@ -9,7 +9,6 @@ import struct
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,10 @@ from cuda.bindings import driver as cu
 from tuner.children.measuring import Candidate, ReferenceData
 from tuner.core.errors import KernelError, TunerError
 from tuner.core.model import Verification
+from tuner.gpu.baselines import expected_of_kernel
 from tuner.gpu.buffers import ProblemData
 from tuner.gpu.candidate import copy_all, filled_from
 from tuner.gpu.driver import fill_bytes
-from tuner.gpu.rounded import expected_of_kernel
 from tuner.kernel.answers import Answers
 from tuner.kernel.contents import as_meant
 from tuner.kernel.golden import disagreement, from_files
@@ -66,7 +65,7 @@ class Verifier:
         self._context = data.helpers.context
         self._expected: set[str] = set()
         self._truth: dict[str, int] = {}
-        self._reference, self.answers = reference, answers or Answers()
+        self.reference, self.answers = reference, answers or Answers()
         self._nothing = "no reference: add [reference] to the kernel's file"
         self.host_s = 0.0
         """What references on the host took for one content at most."""
@@ -108,7 +107,7 @@ class Verifier:
         self._expected.clear()
         self.rough.clear()
         self._independent = False
-        wanted = list(self._outputs) if self._reference.kernel is None or self.is_small() else []
+        wanted = list(self._outputs) if self.reference.kernel is None or self.is_small() else []
         meant = {t.name: as_meant(np.resize(inputs[t.name], t.shape), t) for t in given if wanted}
         computed = self._on_host(wanted, meant, few=self.is_small(), further=True) if wanted else {}
         self._data.refill(inputs)
@@ -122,22 +121,17 @@ class Verifier:
     def is_small(self, factor: int = 1) -> bool:
         """Return whether a reference on the host takes milliseconds, or so many times as long."""
         most = max(tensor.count for tensor in self._data.tensors)
-        return most <= factor * CROSS_CHECK_ELEMENTS and self._reference.flops <= factor * CROSS_CHECK_WORK
-
-    @property
-    def golden(self) -> Mapping[str, Path]:
-        """Files that say outputs, by name."""
-        return self._reference.golden
+        return most <= factor * CROSS_CHECK_ELEMENTS and self.reference.flops <= factor * CROSS_CHECK_WORK
 
     @property
     def on_host(self) -> bool:
         """Whether references on the host say all outputs."""
-        return self._reference.on_host(self._data.outputs)
+        return self.reference.on_host(self._data.outputs)
 
     @property
     def asks_host(self) -> bool:
         """Whether they also say those of further contents, whatever kernel there is."""
-        return self.on_host and (self._reference.kernel is None or self.is_small())
+        return self.on_host and (self.reference.kernel is None or self.is_small())
 
     @property
     def possible(self) -> bool:
@@ -303,7 +297,7 @@ class Verifier:
 
     def _run_kernels(self) -> None:
         """Take what a kernel says that is right: in float64 with magnitudes, or in the outputs' own dtypes."""
-        reference, began = self._reference, time.monotonic()
+        reference, began = self.reference, time.monotonic()
         if reference.kernel is not None and not reference.rounded:
             self._run_exact(reference.kernel)
         elif reference.kernel is not None:
@@ -350,18 +344,18 @@ class Verifier:
 
     def _inputs(self) -> dict[str, npt.NDArray[Any]]:
         """Return the content of the tensors, in the shape that the kernel means."""
-        tensors = self._data.tensors
-        initial = {one.name: f"{one.name}_initial" for one in tensors if one.role in RESTORED}
-        inputs = (one for one in tensors if one.role != "output")
-        return {one.name: self._data.download(one, initial.get(one.name)) for one in inputs}
+        return {
+            one.name: self._data.download(one, f"{one.name}_initial" if one.role in RESTORED else None)
+            for one in self._data.inputs
+        }
 
     def _on_host(
         self, wanted: Sequence[str], inputs: Mapping[str, npt.NDArray[Any]], *, few: bool, **how: Any
     ) -> dict[str, Expected]:
         """Return what references on the host expect of some outputs, without golden files; see :class:`Answers`."""
-        of, tensors = self._reference, self._data.tensors
+        of, tensors = self.reference, self._data.tensors
         with threadpoolctl.threadpool_limits(1 if few else len(os.sched_getaffinity(0)), "blas"):
-            expected, took_s = self.answers.of(of, tensors, inputs, {**of.sizes, **of.scalars}, wanted, **how)
+            expected, took_s = self.answers.of(of, tensors, inputs, of.numbers, wanted, **how)
         self.host_s = max(self.host_s, took_s)
         return expected
 
@@ -372,7 +366,7 @@ class Verifier:
 
     def _cross_check(self, name: str, expected: Expected) -> None:
         tensor, cuda = self._outputs[name], self._expected_there(name)
-        index = disagreement(self._reference.tolerance_of(tensor.dtype, expected), cuda, expected)
+        index = disagreement(self.reference.tolerance_of(tensor.dtype, expected), cuda, expected)
         if index is not None and expected.probes:
             how = {"known": {name: expected.value}, "probes": expected.probes}
             self._cross_check(name, self._on_host([name], self._inputs(), few=True, **how)[name])
@@ -387,7 +381,7 @@ class Verifier:
         tensor = self._outputs[name]
         addresses = self._allocate(tensor)
         self._expected.add(name)
-        self._tolerances[name] = self._reference.tolerance_of(tensor.dtype, expected)
+        self._tolerances[name] = self.reference.tolerance_of(tensor.dtype, expected)
         if expected.probes:
             self.rough[name] = expected.probes
         arrays = ((expected.value, expected_dtype(tensor)), (expected.magnitude, "float32"))

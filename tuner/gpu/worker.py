@@ -189,8 +189,7 @@ class Worker:
         if setup.exchange is not None and not self._jailed:
             self._referee = Referee(session, setup.seed, setup.exchange)
         self._session, self._seed = session, setup.seed
-        kernel = ReferenceKernel(session) if setup.timed else None
-        self._drift = DriftWatch(kernel, setup.reference_ns) if kernel is not None else None
+        self._drift = DriftWatch(ReferenceKernel(session), setup.reference_ns) if setup.timed else None
         self._measurement = CandidateMeasurement(session, self._head.idle)
         reference_ns = self._drift.reference_ns if self._drift is not None else 0.0
         return SetupDone(least_error, reference_ns, session.verifier.host_s)
@@ -269,7 +268,7 @@ class Worker:
         if self._jailed and self._broken is str:
             self._broken = Seal().broken
         broken = self._broken  # the call may replace what this process is made of
-        captured = open_call(self._context, session.data, candidate.call)
+        captured = open_call(session.data, candidate.call)
         if tampers := broken():  # before anything of it is used
             raise TunerError(tampers)
         return captured
@@ -326,7 +325,7 @@ class Worker:
             required = contestant.required
             return TimedContestant(candidate, contestant.estimate_ns, required=required, own=not required)
         self._set_deadline(LIBRARY_S)
-        baseline = loaded.enter_context(closing(open_baseline(self._context, session.data, contestant)))
+        baseline = loaded.enter_context(closing(open_baseline(session.data, contestant)))
         own = contestant.kind == BaselineKind.PYTHON
         return TimedContestant(baseline, contestant.estimate_ns, required=False, own=own)
 

@@ -18,7 +18,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec
 from tuner.runtime.dtypes import DTYPES, ITEMSIZE
 from tuner.runtime.launch_limits import BLOCK_LIMITS, CLUSTER_LIMITS, GRID_LIMITS
-from tuner.runtime.repeats import MAX_LAUNCHES
+from tuner.runtime.plans import MAX_LAUNCHES
 
 
 def unlaunchable(

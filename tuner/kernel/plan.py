@@ -34,6 +34,12 @@ def scalars_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, tupl
     return dict(_maker(kernel, problem, gpu).scalars)
 
 
+def numbers_of(kernel: KernelSpec, problem: Problem, gpu: Gpu) -> dict[str, Value]:
+    """Return the problem's sizes and the kernel's scalars by name: what calls and references may ask for."""
+    scalars = scalars_of(kernel, problem, gpu)
+    return {**problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
+
+
 def make_plan(kernel: KernelSpec, problem: Problem, gpu: Gpu, configuration: Configuration) -> Plan:
     """Return the launches and scratch memory of one configuration.
 

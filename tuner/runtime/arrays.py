@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ..core.errors import CallError
+from ..core.errors import CallError, first_line
 from .dtypes import DLPACK
 
 LEGACY_STREAM = 1
@@ -45,13 +45,18 @@ class ArrayLayout(NamedTuple):
     """The memory it lies in, in words."""
     read_only: bool = False
 
-    def is_row_major(self) -> bool:
-        """Return whether its elements lie without gaps, the last dimension's side by side."""
-        return _is_dense(self.shape[::-1], self.strides[::-1])
+    def is_dense(self, *, transposed: bool = False) -> bool:
+        """Return whether its elements lie without gaps, row by row; sizes of 1 have any stride.
 
-    def is_column_major(self) -> bool:
-        """Return whether its elements lie without gaps, the first dimension's side by side."""
-        return _is_dense(self.shape, self.strides)
+        Args:
+            transposed: whether memory holds the transpose, whose rows these are.
+        """
+        step = -1 if transposed else 1
+        shape, strides = self.shape[::step], self.strides[::step]
+        return all(
+            size == 1 or stride == own
+            for size, stride, own in zip(shape, strides, row_major(shape), strict=True)
+        )
 
     def row_stride(self, *, transposed: bool = False) -> int:
         """Return how many elements lie from row to row, all alike, where those of a row are side by side; else 0.
@@ -70,16 +75,6 @@ class ArrayLayout(NamedTuple):
                 return 0
             expected *= size
         return stride if stride >= length and (inner == 1 or length == 1) else 0
-
-
-def _is_dense(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return whether elements lie without gaps, the first dimension the fastest; sizes of 1 have any stride."""
-    expected = 1
-    for size, stride in zip(shape, strides, strict=True):
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -111,7 +106,7 @@ def read_dlpack(array: Any, stream: int) -> tuple[int, ArrayLayout]:
         raise
     except Exception as error:  # noqa: BLE001 - a foreign library's own errors, of any type
         raise CallError(
-            f"{type(array).__name__} cannot be read by DLPack: {first_line(error)}",
+            f"{type(array).__name__} cannot be read by DLPack: {said_by(error)}",
             "pass an array on the GPU",
         ) from None
 
@@ -159,7 +154,6 @@ def one_or_all(results: Sequence[Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def first_line(error: Exception) -> str:
+def said_by(error: Exception) -> str:
     """Return the first line of a library's message, or its type's name."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return first_line(str(error)) or type(error).__name__

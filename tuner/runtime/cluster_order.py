@@ -83,8 +83,15 @@ def cluster_order(gpcs: Sequence[int], size: int) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-class Probe:
-    """Shows on which SMs the blocks of a grid run, in the current context.
+Sms = Callable[[int, int, int], list[list[list[int]]]]
+"""Returns the SMs of each cluster's blocks, for each of several launches of a grid: takes the grid's blocks, those of a
+cluster, and the launches."""
+
+
+def probe(module: Any, stream: int, entry: str = "whereabouts") -> Sms:
+    """Return what shows on which SMs the blocks of a grid run, in the current context.
+
+    It raises a DriverFailure where clusters of a size do not fit, among other causes.
 
     Args:
         module: a loaded cubin with the kernel ``entry(int* sms, long long stay_ns)``, each of whose blocks writes its
@@ -93,22 +100,7 @@ class Probe:
         entry: the kernel's name.
     """
 
-    def __init__(self, module: Any, stream: int, entry: str = "whereabouts") -> None:
-        self._module = module
-        self._stream = stream
-        self._entry = entry
-
-    def sms(self, blocks: int, members: int, times: int) -> list[list[list[int]]]:
-        """Return the SMs of each cluster's blocks, for each of several launches of a grid.
-
-        Args:
-            blocks: of the grid.
-            members: blocks of a cluster.
-            times: launches.
-
-        Raises:
-            DriverFailure: clusters of this size do not fit, among other causes.
-        """
+    def sms(blocks: int, members: int, times: int) -> list[list[list[int]]]:
         # So much shared memory that there is one block an SM, as of kernels whose clusters are numbered.
         limit = cu.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
         shared = int(check(cu.cuDeviceGetAttribute(limit, check(cu.cuCtxGetDevice()))))
@@ -118,10 +110,10 @@ class Probe:
         address = int(check(cu.cuMemAlloc(4 * blocks)))
         seen = []
         try:
-            kernel = Kernel(self._module, self._entry, launch, {"sms": address})
+            kernel = Kernel(module, entry, launch, {"sms": address})
             for _ in range(times):
-                kernel.launch(self._stream)
-                check(cu.cuStreamSynchronize(self._stream))
+                kernel.launch(stream)
+                check(cu.cuStreamSynchronize(stream))
                 memory = bytearray(4 * blocks)
                 check(cu.cuMemcpyDtoH(memory, address, len(memory)))
                 sms = memoryview(memory).cast("i").tolist()
@@ -129,6 +121,8 @@ class Probe:
         finally:
             cu.cuMemFree(address)
         return seen
+
+    return sms
 
 
 @dataclass
@@ -148,14 +142,12 @@ class ClusterOrders:
     """Numbers for the clusters of launches on one GPU.
 
     Args:
-        sms: shows where blocks run (:meth:`Probe.sms`); ``None`` where that cannot be seen, as on a GPU without
+        sms: shows where blocks run (:func:`probe`); ``None`` where that cannot be seen, as on a GPU without
             clusters.
         observed: what was observed before on this GPU; it grows.
     """
 
-    def __init__(
-        self, sms: Callable[[int, int, int], list[list[list[int]]]] | None, observed: Observed | None = None
-    ) -> None:
+    def __init__(self, sms: Sms | None, observed: Observed | None = None) -> None:
         self._sms = sms
         self._observed = observed or Observed()
 

@@ -162,6 +162,10 @@ class PrimaryContext:
         index: the GPU's number, as libraries count.
         name: its model.
         limits: by the names of :data:`DEVICE_LIMITS`.
+
+    Raises:
+        NoGpuError: there is no GPU or no driver.
+        CallError: there is no GPU of this number.
     """
 
     def __init__(self, index: int) -> None:
@@ -228,15 +232,8 @@ class PrimaryContext:
                 cu.cuThreadExchangeStreamCaptureMode(before)
 
 
-@functools.cache
-def primary_context(index: int) -> PrimaryContext:
-    """Return the context of a GPU of this machine by its number.
-
-    Raises:
-        NoGpuError: there is no GPU or no driver.
-        CallError: there is no GPU of this number.
-    """
-    return PrimaryContext(index)
+primary_context = functools.cache(PrimaryContext)
+"""Returns the only context of a GPU of this machine, by its number."""
 
 
 def capture_id(stream: int) -> int | None:

@@ -18,7 +18,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from ..core.errors import BundleError, DeviceError
-from .cluster_order import ClusterOrders, Observed, Probe
+from .cluster_order import ClusterOrders, Observed, probe
 from .dispatch import Dispatched, dispatch
 from .driver import (
     DriverFailure,
@@ -159,9 +159,9 @@ class GpuPlans:
 
     def _cluster_orders(self) -> ClusterOrders:
         if self._orders is None:
-            probe = self._manifest.probe[self.context.limits["cc"]]
+            helper = self._manifest.probe[self.context.limits["cc"]]
             self._stream = check(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING.value))
-            sms = Probe(self._module(probe.cubin), int(self._stream), probe.entry).sms
+            sms = probe(self._module(helper.cubin), int(self._stream), helper.entry)
             self._orders = ClusterOrders(sms, _observed.setdefault(self.context.index, Observed()))
         return self._orders
 

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Hashable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from cuda.bindings import driver as cu
+
 from ..core.errors import CallError
-from .arrays import LEGACY_STREAM, ArrayLayout, first_line, read_dlpack
+from .arrays import LEGACY_STREAM, ArrayLayout, read_dlpack, row_major, said_by
+from .driver import PrimaryContext, check, failing_as, primary_context
 from .dtypes import ITEMSIZE
 
 PER_THREAD_STREAM = 2
@@ -91,9 +95,7 @@ class _Torch(Library):
         try:
             return array.data_ptr(), (array.dtype, array.shape, array.stride(), array.device)
         except RuntimeError as error:  # a sparse tensor, one of torch.compile
-            raise CallError(
-                f"a tensor has no plain memory: {first_line(error)}", "pass a dense one"
-            ) from None
+            raise CallError(f"a tensor has no plain memory: {said_by(error)}", "pass a dense one") from None
 
     def layout(self, array: Any, _read: Any) -> ArrayLayout:
         on_gpu = array.device.type == "cuda"
@@ -184,8 +186,48 @@ class _Jax(Library):
         )
 
 
+class DeviceCopy:
+    """A row-major array on the first GPU with what one of the host holds, freed with this object.
+
+    For calls from programs that have no library for GPU arrays.
+
+    Args:
+        host_address: of the array's bytes.
+        size_bytes: their number.
+        dtype: a name of ``dtypes.py``.
+        shape: its extents.
+
+    Raises:
+        NoGpuError: there is no GPU or no driver.
+        DeviceError: the memory does not suffice.
+    """
+
+    def __init__(self, host_address: int, size_bytes: int, dtype: str, shape: tuple[int, ...]) -> None:
+        self._context, self._size_bytes = primary_context(0), size_bytes
+        self.layout = ArrayLayout(dtype, shape, row_major(shape), 0, "cuda:0")
+        what = f"an array of {size_bytes} bytes cannot be copied to the GPU"
+        with failing_as(what), self._context.current():
+            self.device_address = int(check(cu.cuMemAlloc(size_bytes)))
+            weakref.finalize(self, _free, self._context, self.device_address).atexit = False
+            check(cu.cuMemcpyHtoD(self.device_address, host_address, size_bytes))
+
+    def read(self, host_address: int) -> None:
+        """Copy its bytes to the host's memory, behind what the default stream still does with them.
+
+        Raises:
+            DeviceError: a kernel has failed.
+        """
+        with failing_as("the result cannot be copied from the GPU"), self._context.current():
+            check(cu.cuMemcpyDtoH(host_address, self.device_address, self._size_bytes))
+
+
+def _free(context: PrimaryContext, address: int) -> None:
+    with context.current():
+        cu.cuMemFree(address)
+
+
 class _Copies(Library):
-    """Copies of a host's arrays: see ``copies.py``."""
+    """Copies of a host's arrays."""
 
     def read(self, array: Any, _stream: int | None) -> tuple[int, Hashable]:
         return array.device_address, array.layout
@@ -218,7 +260,7 @@ def _find(kind: type) -> Library:
         return _cupy(cupy)
     if jax is not None and issubclass(kind, (jax.Array, jax.core.Tracer)):
         return _jax(jax)
-    if kind.__module__ == f"{__package__}.copies":
+    if kind is DeviceCopy:
         return _Copies()
     if hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__"):
         return DLPACK_LIBRARY

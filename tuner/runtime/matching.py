@@ -236,13 +236,13 @@ def shape_of(tensor: TensorEntry, sizes: Mapping[str, int], names: Mapping[str, 
 
 def _stride(tensor: TensorEntry, layout: ArrayLayout) -> int:
     """Return how many elements rows lie apart; 0 if there is nothing between them."""
-    fits = layout.is_column_major() if tensor.transposed else layout.is_row_major()
-    if fits:
+    transposed = bool(tensor.transposed)
+    if layout.is_dense(transposed=transposed):
         return 0
-    stride = layout.row_stride(transposed=bool(tensor.transposed))
+    stride = layout.row_stride(transposed=transposed)
     if stride and tensor.role != "inout":
         return stride
-    if not layout.is_row_major() and not layout.is_column_major():
+    if not layout.is_dense(transposed=not transposed):
         raise _Mismatch(
             3,
             f"{tensor.name} is neither row-major nor column-major: shape {layout.shape}, strides {layout.strides}",

@@ -37,8 +37,9 @@ class _Ready:
 
 def _is_read(layout: ArrayLayout, *, transposed: bool = False, apart: bool) -> bool:
     """Return whether an array's elements, or those of its transpose, lie row by row."""
-    dense = layout.is_column_major() if transposed else layout.is_row_major()
-    return dense or (apart and len(layout.shape) > 1 and layout.row_stride(transposed=transposed) > 0)
+    return layout.is_dense(transposed=transposed) or (
+        apart and len(layout.shape) > 1 and layout.row_stride(transposed=transposed) > 0
+    )
 
 
 def dense(tensor: Any) -> Any:
@@ -58,10 +59,8 @@ class Launcher:
         signature: of the operator.
         fake: gives the outputs without elements.
         in_place: whether tensors that the kernel changes are changed, or copies of them are returned.
+        empty_means_zeros: whether inputs without elements give zeros, as of a product; otherwise they are refused.
     """
-
-    empty_means_zeros = False
-    """Whether inputs without elements give zeros; otherwise they are refused."""
 
     def __init__(
         self,
@@ -70,8 +69,9 @@ class Launcher:
         fake: Callable[..., Any],
         *,
         in_place: bool = False,
+        empty_means_zeros: bool = False,
     ) -> None:
-        self._operation, self._fake = operation, fake
+        self._operation, self._fake, self._empty_means_zeros = operation, fake, empty_means_zeros
         self._sizes, self._changed, self._mutates = signature.sizes, signature.changed, in_place
 
     def __call__(self, *tensors: Any, **named: Any) -> Any:
@@ -175,7 +175,7 @@ class Launcher:
         if not self._mutates:
             del outputs[: len(self._changed)]
         call = None
-        if not (self.empty_means_zeros and any(layout and 0 in layout.shape for layout in layouts)):
+        if not (self._empty_means_zeros and any(layout and 0 in layout.shape for layout in layouts)):
             call = self._operation.prepare_call(library, self._as_kernel(layouts), None, None, sizes)
         return _Ready(
             call,
@@ -201,13 +201,7 @@ class Launcher:
 Product = Callable[[Any, Any], Any]
 
 
-class ProductLauncher(Launcher):
-    """Launches a product of two matrices; of matrices without elements it is zeros."""
-
-    empty_means_zeros = True
-
-
-class LinearLauncher(ProductLauncher):
+class LinearLauncher(Launcher):
     """Launches ``x @ weight.T``, where the leading dimensions of x are the rows of a matrix."""
 
     def _fits(self, number: int, layout: ArrayLayout, *, apart: bool) -> bool:
@@ -242,7 +236,7 @@ def product_gradient(signature: Signature, product: Product) -> Gradient:
         signature: tells which layouts there are; a product of another one is torch's.
         product: the operator.
     """
-    multiply = _Products(signature, product)
+    multiply = _in_known_orders(signature, product)
 
     def formula(call: Differentiated) -> Sequence[Any]:
         a, b = call.inputs
@@ -257,7 +251,7 @@ def product_gradient(signature: Signature, product: Product) -> Gradient:
 
 def linear_gradient(signature: Signature, product: Product) -> Gradient:
     """Return the gradient of ``x @ weight.T``, likewise."""
-    multiply = _Products(signature, product)
+    multiply = _in_known_orders(signature, product)
 
     def formula(call: Differentiated) -> Sequence[Any]:
         x, weight = call.inputs
@@ -270,21 +264,20 @@ def linear_gradient(signature: Signature, product: Product) -> Gradient:
     return Gradient(formula, keep_factors)
 
 
-class _Products:
-    """Products in the layouts that there are; torch's in others."""
+def _in_known_orders(signature: Signature, product: Product) -> Callable[[Any, Any, Any], Any]:
+    """Return what multiplies matrices in a dtype: by the product in the layouts that there are, by torch in others."""
+    orders = {
+        (DTYPES[a.dtype], bool(a.transposed), bool(b.transposed))
+        for a, b, _ in (computation.tensors for computation in signature.computations)
+    }
 
-    def __init__(self, signature: Signature, product: Product) -> None:
-        self._product = product
-        self._orders = {
-            (DTYPES[a.dtype], bool(a.transposed), bool(b.transposed))
-            for a, b, _ in (computation.tensors for computation in signature.computations)
-        }
-
-    def __call__(self, a: Any, b: Any, dtype: Any) -> Any:
+    def multiply(a: Any, b: Any, dtype: Any) -> Any:
         a, b = a.to(dtype), b.to(dtype)
-        if (dtype, _is_transposed(a), _is_transposed(b)) in self._orders:
-            return self._product(a, b).to(dtype)
+        if (dtype, _is_transposed(a), _is_transposed(b)) in orders:
+            return product(a, b).to(dtype)
         return torch.mm(a, b)
+
+    return multiply
 
 
 def _is_transposed(matrix: Any) -> bool:

@@ -7,6 +7,7 @@ and nothing (a mode, a subclass, a transform) stands between it and the GPU's ke
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,6 @@ from .torch_gradients import Differentiated, Gradient, is_gemm, none, of_user
 from .torch_launch import (
     Launcher,
     LinearLauncher,
-    ProductLauncher,
     dense,
     fake_linear,
     linear_gradient,
@@ -158,24 +158,23 @@ def torch_function(
         return names, scalar_values(computation, {**own, **given}), computation.options
 
     product, linear, in_place = is_gemm(manifest), None, None
-    if product:
-        launcher: Launcher = ProductLauncher(operation, signature, fake_function)
-        gradient = product_gradient(signature, lambda a, b: overload(a, b))
-    else:
-        launcher = Launcher(operation, signature, fake_function)
-        gradient = of_built_in(manifest) or none(manifest.kernel)
+    launcher = Launcher(operation, signature, fake_function, empty_means_zeros=product)
     if backward is not None:
         gradient = of_user(backward, manifest.kernel)
+    elif product:
+        gradient = product_gradient(signature, lambda a, b: overload(a, b))
+    else:
+        gradient = of_built_in(manifest) or none(manifest.kernel)
     overload = _define(
         name, signature.schema(in_place=False), launcher, fake_function, gradient, described, autocast=product
     )
     if product:
-        rows = LinearLauncher(operation, signature, lambda x, w: fake_linear(fake_function, x, w))
+        fake_rows = functools.partial(fake_linear, fake_function)
         linear = _define(
             f"{name}_linear",
             "(Tensor x, Tensor weight) -> Tensor",
-            rows,
-            lambda x, w: fake_linear(fake_function, x, w),
+            LinearLauncher(operation, signature, fake_rows, empty_means_zeros=True),
+            fake_rows,
             linear_gradient(signature, lambda a, b: overload(a, b)),
             lambda *_: ((), {}, {}),
             autocast=True,

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from tests.faults.kernels import configuration, scale_kernel
 from tuner.children.compile_pool import CompilePool
-from tuner.children.job import ToolJob, read_job, write_job
+from tuner.children.job import JOB, ToolJob, write_job
 from tuner.core.model import Problem
 from tuner.inspect.tools.cases import (
     FAULTS,
@@ -280,7 +280,7 @@ def test_the_planted_faults_compile(pool: CompilePool, tool: str, cc: int, tmp_p
     assert unit.entries == (f"planted_{tool}",) and tool in FAULTS
     job = ToolJob(0, "", *as_runs([unit]))
     path, diary = write_job(job, tmp_path, "one")
-    assert read_job(path) == structs.replace(job, diary=diary, head=os.getpid())
+    assert JOB.decode(path.read_bytes()) == structs.replace(job, diary=diary, head=os.getpid())
 
 
 def test_what_cannot_be_run_is_left_out_with_its_reason(pool: CompilePool, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.devices.fake_measuring import log_into
 from tests.faults.kernels import write_kernel
 from tuner.children.compile_pool import CompilePool
 from tuner.devices.local import LocalDevice
+from tuner.devices.started import Processes
 
 WORKER = "tests.faults.fake_worker"
 Judge = Callable[..., Said]
@@ -66,10 +67,10 @@ def judge(
     monkeypatch.chdir(tmp_path)
     # Short batches, on a host that may be busy.
     for name, value in {"BATCH_NS": 1e6, "REST": 0.0, "ASKING_NS": 1e7}.items():
-        monkeypatch.setattr(f"tuner.devices.pacing.{name}", value)
+        monkeypatch.setattr(f"tuner.devices.examined.{name}", value)
     monkeypatch.setattr(
         "tuner.cli.configuration.open_device",
-        lambda *_: LocalDevice(0, cache=tmp_path / "cache", worker=WORKER, pool=pool),
+        lambda *_: LocalDevice(Processes(0, None, tmp_path / "cache", WORKER, pool)),
     )
     return lambda *arguments: said_by(capsys, "judge", *map(str, arguments))
 

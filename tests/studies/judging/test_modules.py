@@ -57,7 +57,7 @@ class ModelNew(torch.nn.Module):
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at a module without another process, where torch would be imported again."""
-    monkeypatch.setattr(writing, "ask_once", lambda module, channel, request, limit_s: ports(request.path))
+    monkeypatch.setattr(writing, "ask_once", lambda module, channel, path, limit_s: ports(path))
 
 
 def written(folder: Path, x: str = "torch.rand(6, 8)") -> Path:

@@ -51,7 +51,7 @@ def is_right(found: Any, expected: Expected) -> bool:
 def test_candidates_are_what_they_are_called(
     task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "ask_once", lambda module, channel, request, limit_s: ports(request.path))
+    monkeypatch.setattr(writing, "ask_once", lambda module, channel, path, limit_s: ports(path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "reference_module", raising=False)  # another task's, in this process
     small(tmp_path)

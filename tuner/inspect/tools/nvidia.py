@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from tuner.children.job import Complaint, Done, Ended, Entry, Ready, ToolJob, Waiting, read_entry, write_job
+from tuner.children.job import ENTRIES, Complaint, Done, Ended, Entry, Ready, ToolJob, Waiting, write_job
 from tuner.core.errors import TunerError, UsageError
 
 
@@ -227,7 +227,7 @@ def _read(diary: Path, start: int) -> tuple[list[Entry], int]:
 
 def _entry(line: bytes) -> Entry:
     try:
-        return read_entry(line)
+        return ENTRIES.decode(line)
     except msgspec.DecodeError as error:
         return Complaint(f"its diary is malformed: {error}")
 

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.children.module_worker import LOOKING, ModuleFile, Port, Ports
+from tuner.children.module_worker import LOOKING, Port, Ports
 from tuner.core.errors import DeviceError, UsageError
 from tuner.core.processes import ChildDied, ask_once
 from tuner.kernel.draft import key, toml_value
@@ -43,7 +43,7 @@ def write_task(file: Path, folder: Path) -> Path:
     remedy = "write Model, get_inputs and get_init_inputs, as KernelBench has them"
     shutil.copyfile(file, folder / FILE)
     try:
-        found = ask_once("tuner.children.module_worker", LOOKING, ModuleFile(folder / FILE), LOOKING_S)
+        found = ask_once("tuner.children.module_worker", LOOKING, folder / FILE, LOOKING_S)
     except ChildDied as died:
         found = Ports(error=str(died))
     if found is None:
