@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.core.model import Configuration
@@ -63,26 +63,17 @@ class Search:
         trial = self._running.pop(configuration, None)
         if trial is None:
             self.add(configuration, time_ns)
-        elif objective_of(time_ns) is None:
-            self._ended(self.study.tell(trial, state=TrialState.FAIL))
         else:
-            self._ended(self.study.tell(trial, time_ns))
+            state, value = _ending(time_ns)
+            self._ended(self.study.tell(trial, value, state))
 
     def recall(self, configuration: Configuration, time_ns: float | None) -> None:
         """Put a trial of this run into its study again, from before the run was interrupted."""
         if not self.space.contains(configuration):
             return
-        parameters = parameters_of(self.space, configuration)
-        result: dict[str, Any] = {"value": time_ns}
-        if objective_of(time_ns) is None:
-            result = {"state": TrialState.FAIL}
-        self.study.add_trial(
-            create_trial(
-                params=parameters,
-                distributions={name: self._distributions[name] for name in parameters},
-                **result,
-            )
-        )
+        parameters, (state, value) = parameters_of(self.space, configuration), _ending(time_ns)
+        dists: dict[str, BaseDistribution] = {name: self._distributions[name] for name in parameters}
+        self.study.add_trial(create_trial(state=state, value=value, params=parameters, distributions=dists))
         trial = self.study.get_trials(deepcopy=False)[-1]
         self.sampler.after_trial(self.study, trial, trial.state, trial.values)
         self._ended(trial)
@@ -122,3 +113,8 @@ class Search:
     def expected_improvement(self) -> float | None:
         """The gain that the sampler still expects, in log2 of the time; None where it is not :class:`Expecting`."""
         return self.sampler.expected_improvement if isinstance(self.sampler, Expecting) else None
+
+
+def _ending(time_ns: float | None) -> tuple[TrialState, float | None]:
+    """Return how a trial ends that takes so long, and its value."""
+    return (TrialState.FAIL, None) if objective_of(time_ns) is None else (TrialState.COMPLETE, time_ns)
