@@ -14,7 +14,7 @@ from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.parsing import parse_tree
 from tuner.formats.foreign_json import read_json
 from tuner.formats.foreign_recording import MAX_PARAMETERS, MAX_VALUES, damaged, storable_value
-from tuner.kernel.variant_spec import ParameterSpec
+from tuner.kernel.variant_spec import ParameterSpec, Typed, typed
 
 MAX_LENGTH = 200_000
 """Characters: more than any list of :data:`MAX_VALUES` numbers needs."""
@@ -108,13 +108,13 @@ def parse_values(text: object) -> tuple[Value, ...]:
         if len(str(text)) > MAX_LENGTH:
             raise ExpressionError(f"values of {len(str(text))} characters", f"keep them under {MAX_LENGTH}")
         listed = _values(parse_tree(str(text)), {})
-    values: dict[tuple[type, Any], Value] = {}
+    values: dict[Typed, Value] = {}
     for value in listed:
         if not storable_value(value):
             raise ExpressionError(
                 f"{str(value)[:40]!r} cannot be a value", "use numbers, text, True or False"
             )
-        values.setdefault((bool if isinstance(value, bool) else float, value), value)
+        values.setdefault(typed(value), value)
     if not values:
         raise ExpressionError(f"{str(text)[:60]!r} has no values", "give at least one")
     return tuple(values.values())

@@ -314,8 +314,8 @@ class SearchLoop:
 
     def _check_drift(self, trial: Trial) -> None:
         """Mark the trials that a collected one makes suspect, because the GPU drifted before it."""
-        best_ns = self.state.incumbent.time_ns if self.state.incumbent else None
         timed = trial.measure_s > 0.0  # else it did not get so far, or an equal source did, earlier
+        best_ns = self._incumbent_ns()
         for suspect in self._drift.add(trial, timed=timed, drifted=trial.drifted, best_ns=best_ns):
             self._mark_suspect(suspect)
 
