@@ -7,7 +7,6 @@ The database is the record, from which the study of an interrupted run is rebuil
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import optuna
 from optuna.distributions import BaseDistribution
@@ -16,7 +15,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
 from tuner.search.base import Expecting, Nominating, SpaceSampler, Transferring, objective_of
-from tuner.search.parameters import distributions, parameters_of, suggest
+from tuner.search.parameters import Results, distributions, parameters_of, suggest
 from tuner.search.stopping import Stopped, StoppingCriterion
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -90,7 +89,7 @@ class Search:
         if self.criterion is not None:
             self.criterion.told(time_ns)
 
-    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int:
+    def learn(self, results: Results, distance: float) -> int:
         """Teach the results of another task, to a sampler that can use them; return how many it has learnt."""
         if not isinstance(self.sampler, Transferring):
             return 0
