@@ -254,15 +254,10 @@ def _reals(record: object, names: Iterable[str]) -> dict[str, float | None]:
 
 def _keys(timed: Run | Benchmark) -> dict[str, Any]:
     """Return the columns that queries go by; they stand in every table."""
-    return {
-        "kernel": timed.problem.kernel,
-        "problem_key": timed.problem.key,
-        "dtype": timed.problem.dtype,
-        "gpu_name": timed.gpu.name,
-        "cc": timed.gpu.cc,
-        "mode": str(timed.conditions.mode),
-        "regime": str(timed.conditions.regime),
-    }
+    problem, gpu, conditions = timed.problem, timed.gpu, timed.conditions
+    of_problem = {"kernel": problem.kernel, "problem_key": problem.key, "dtype": problem.dtype}
+    under = {"mode": str(conditions.mode), "regime": str(conditions.regime)}
+    return {**of_problem, "gpu_name": gpu.name, "cc": gpu.cc, **under}
 
 
 def _described(timed: Run | Benchmark) -> dict[str, Any]:

@@ -76,9 +76,9 @@ def _parameter(path: Path, described: dict[str, Any]) -> ParameterSpec:
         values = parse_values(described["Values"])
     except ExpressionError as error:
         raise ExpressionError(f"{path}: Values of {name}: {error.problem}", error.remedy) from None
-    if "Default" not in described or described["Default"] not in values:
-        return ParameterSpec(name, values, values[len(values) // 2])
-    return ParameterSpec(name, values, values[values.index(described["Default"])])
+    given = described.get("Default")
+    index = values.index(given) if given in values else len(values) // 2
+    return ParameterSpec(name, values, values[index])
 
 
 def _condition(

@@ -86,8 +86,7 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
 def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -> dict[Configuration, str]:
     """Return the initial configurations of the kernel's file that are in the space, each with the file that has it."""
     settled = settle(kernel, problem, gpu, space.contains)
-    files = {one.configuration: one.spec.file or kernel.file.name for one in settled}
-    return {configuration: file for configuration, file in files.items() if configuration is not None}
+    return {one.configuration: one.spec.file or kernel.file.name for one in settled if one.configuration}
 
 
 def _preparing(device: Device, *problem: Any) -> Callable[[], None]:
