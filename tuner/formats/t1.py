@@ -28,7 +28,6 @@ MOST_OF_ALL = 100_000
 class T1Space:
     """Parameters and conditions of a T1 file."""
 
-    kernel: str
     parameters: dict[str, ParameterSpec]
     conditions: tuple[tuple[str, Expression], ...]
 
@@ -61,13 +60,11 @@ def read_t1(path: Path) -> T1Space:
             if sum(len(spec.values) for spec in parameters.values()) > MOST_OF_ALL:
                 raise RecordingError(f"{path}: more than {MOST_OF_ALL} values", "leave some out")
         conditions = tuple(_condition(path, c, parameters) for c in described.get("Conditions") or ())
-        general, kernel = data.get("General") or {}, data.get("KernelSpecification") or {}
-        name = general.get("BenchmarkName") or kernel.get("KernelName") or path.name.removesuffix(".T1.json")
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged(path, error, "compare it with the T1 schema") from None
     if not parameters:
         raise RecordingError(f"{path}: it has no TuningParameters", "add one")
-    return T1Space(str(name), parameters, conditions)
+    return T1Space(parameters, conditions)
 
 
 def _parameter(path: Path, described: dict[str, Any]) -> ParameterSpec:
