@@ -43,7 +43,7 @@ def t1_space(path: Path) -> SearchSpace:
     allowed = {name: list(range(len(p.values))) for name, p in t1.parameters.items()}
     valid = enumerate_valid(variant, allowed, {}, np.random.default_rng(0))
     if not len(valid.matrix):
-        raise SpaceError(f"{t1.kernel}: no configuration is valid ({valid.excluded_by})")
+        raise SpaceError(f"{path}: no configuration is valid ({valid.excluded_by})")
     return SearchSpace([VariantSpace(VARIANT, tuple(t1.parameters.values()), valid.matrix)], 0)
 
 

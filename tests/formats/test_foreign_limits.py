@@ -235,17 +235,3 @@ def test_which_values_a_parameter_may_have() -> None:
     assert not any(
         map(storable_value, (2**63, -(2**63), float("inf"), float("nan"), None, [], "a\n", "\ud800"))
     )
-
-
-@pytest.mark.parametrize(
-    ("said", "kernel"),
-    [
-        ({"General": {"BenchmarkName": "b"}, "KernelSpecification": {"KernelName": "k"}}, "b"),
-        ({"KernelSpecification": {"KernelName": "k"}}, "k"),
-        ({"General": {"BenchmarkName": ""}}, "a"),
-    ],
-)
-def test_a_space_is_named_after_what_it_says(tmp_path: Path, said: dict[str, Any], kernel: str) -> None:
-    path = space(tmp_path, {"Name": "x", "Values": "[1]"}).rename(tmp_path / "a.T1.json")
-    path.write_text(json.dumps(json.loads(path.read_text()) | said))
-    assert read_t1(path).kernel == kernel

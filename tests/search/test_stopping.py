@@ -5,8 +5,7 @@ import pytest
 
 from tests.small_spaces import single, time_of
 from tuner.search.expected_improvement import GPEISampler, GPEISettings
-from tuner.search.stopping import CALM_S, LEAST, PATIENCE, StoppingCriterion
-from tuner.search.study import Search
+from tuner.search.study import CALM_S, LEAST, PATIENCE, Search, StoppingCriterion
 
 
 def study(space, seed, *settings):

@@ -253,7 +253,8 @@ def _seccomp(libc: ctypes.CDLL) -> Iterator[str]:
         (_EQUAL, 0, 1, _CLONE3),  # whose flags are in memory: the C library takes clone instead
         (_RETURN, 0, 0, _ERRNO | _ENOSYS),
         *_refused((*denied, *_EVERYWHERE)),
-        *(step for number in (socket, socketpair) for step in _refused_unless(number, 1, _CONNECTED)),
+        *_branch(socket, 1, _CONNECTED, None, _ERRNO | _EACCES),
+        *_branch(socketpair, 1, _CONNECTED, None, _ERRNO | _EACCES),
         *_branch(socket, 0, (_AF_UNIX,), _ALLOW, _ERRNO | _EACCES),
         *(step for number in signals for step in _branch(number, 0, (own,), _ALLOW, _ERRNO | _EPERM)),
         *_branch(limit, 0, (0, own), _ALLOW, _ERRNO | _EPERM),
@@ -276,22 +277,18 @@ Step = tuple[int, int, int, int]
 """An instruction of a filter: its code, how many to skip if what it compares is so and if not, and its operand."""
 
 
-def _branch(number: int, argument: int, values: Sequence[int], among: int, else_: int) -> Iterator[Step]:
-    """Yield the steps that answer a call by whether the lower half of an argument is among some values."""
+def _branch(
+    number: int, argument: int, values: Sequence[int], among: int | None, else_: int
+) -> Iterator[Step]:
+    """Yield the steps that answer a call by whether the lower half of an argument is among some values.
+
+    If there is no answer for these, what follows decides.
+    """
     yield (_EQUAL, 0, len(values) + 3, number)
     yield (_LOAD, 0, 0, 16 + 8 * argument)
     yield from ((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values))
     yield (_RETURN, 0, 0, else_)
-    yield (_RETURN, 0, 0, among)
-
-
-def _refused_unless(number: int, argument: int, values: Sequence[int]) -> Iterator[Step]:
-    """Refuse a call unless an argument is among some values; then what follows decides."""
-    yield (_EQUAL, 0, len(values) + 3, number)
-    yield (_LOAD, 0, 0, 16 + 8 * argument)
-    yield from ((_EQUAL, len(values) - i, 0, value) for i, value in enumerate(values))
-    yield (_RETURN, 0, 0, _ERRNO | _EACCES)
-    yield (_LOAD, 0, 0, 0)
+    yield (_LOAD, 0, 0, 0) if among is None else (_RETURN, 0, 0, among)
 
 
 def _refused(numbers: Sequence[int]) -> Iterator[Step]:

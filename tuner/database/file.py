@@ -195,8 +195,7 @@ class DatabaseFile:
             DatabaseError: one is missing or damaged.
         """
         for number in numbers:
-            row = self.trial_row(number)
-            yield self._or_damaged(partial(rows.decode_trial, row, self.run(row["run_id"])))
+            yield self._or_damaged(partial(self.decode_trial, self.trial_row(number)))
 
     def trial(self, trial_id: int) -> StoredTrial:
         """Return one trial with its sources.
@@ -214,11 +213,15 @@ class DatabaseFile:
         """
 
         def decode() -> StoredTrial:
-            stored = rows.decode_trial(row, self.run(row["run_id"]))
+            stored = self.decode_trial(row)
             sources = self._sources(rows.source_digests_of(row), row["id"])
             return replace(stored, trial=replace(stored.trial, sources=sources))
 
         return self._or_damaged(decode)
+
+    def decode_trial(self, row: dict[str, Any]) -> StoredTrial:
+        """Return the trial of a row without its sources, or raise :class:`Damaged`."""
+        return rows.decode_trial(row, self.run(row["run_id"]))
 
     def trial_row(self, trial_id: int) -> dict[str, Any]:
         """Return one row of ``trials``.

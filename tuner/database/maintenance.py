@@ -132,7 +132,7 @@ def _problems_of(database: DatabaseFile, table: str, row: dict[str, Any]) -> lis
         if table == "runs":
             rows.decode_run(row)
         elif table == "trials":
-            rows.decode_trial(row, database.run(row["run_id"]))
+            database.decode_trial(row)
         elif table == "winners":
             trial = database.trial(row["trial_id"])
             rows.decode_winner(row, trial)

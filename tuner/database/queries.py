@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from tuner.core.errors import DatabaseError
@@ -61,7 +62,7 @@ class Queries(EarlierRuns):
     def trials_of_run(self, run_id: str, limit: int) -> Selection[StoredTrial]:
         """Return a run's intact trials in the order of their numbers, so many at most."""
         by_number = "SELECT * FROM trials WHERE run_id = ? ORDER BY number LIMIT ?"
-        return self._trials_of(self.select(by_number, run_id, limit))
+        return _selection(self.select(by_number, run_id, limit), self.decode_trial)
 
     def left_behind(self, run_id: str) -> LeftBehind:
         """Return what an interrupted run has left."""
@@ -101,7 +102,7 @@ class Queries(EarlierRuns):
         where, values = replace(_same_as(run), statuses=(str(Status.OK),)).where()
         fastest = self._fastest(run, mark, f"{where} AND {NOT_SUSPECT}", values, BEST_KNOWN_TRIED)
         found = (row for each in fastest for row in self.rows_where("trials", "id = ?", each["id"]))
-        for trial in self._trials_of(found).rows:
+        for trial in _selection(found, self.decode_trial).rows:
             return trial.trial.configuration, trial.trial.time_ns or 0.0
         return None
 
@@ -146,18 +147,10 @@ class Queries(EarlierRuns):
 
         Damaged rows do not count towards the limit. A line for each, up to ``MAX_DAMAGED``, is appended to ``damaged``.
         """
-        left = limit if limit > 0 else -1
-        for number in self._trial_numbers(filters, sort, limit):
-            if not left:
-                return
-            for row in self.select("SELECT * FROM trials WHERE id = ?", number):  # none if deleted meanwhile
-                try:
-                    stored = rows.decode_trial(row, self.run(row["run_id"]))
-                except (Damaged, DatabaseError) as error:
-                    report(damaged, error)
-                    continue
-                left -= 1
-                yield stored
+        by_number = "SELECT * FROM trials WHERE id = ?"  # none if deleted meanwhile
+        numbers = self._trial_numbers(filters, sort, limit)
+        found = (row for number in numbers for row in self.select(by_number, number))
+        return islice(_intact(found, self.decode_trial, damaged), limit if limit > 0 else None)
 
     def _trial_numbers(self, filters: Filters, sort: str, limit: int) -> Iterator[int]:
         """Return the row numbers of the trials that fit, from the index alone; further ones if a limit was not enough.
@@ -256,12 +249,8 @@ class Queries(EarlierRuns):
         for number, text in winners:
             if text in outdated:
                 continue
-            for row in self.select("SELECT * FROM winners WHERE id = ?", number):
-                try:
-                    stored = self._winner(row)
-                except (Damaged, DatabaseError) as error:
-                    report(damaged, error)
-                    continue
+            found = self.select("SELECT * FROM winners WHERE id = ?", number)
+            for stored in _intact(found, self._winner, damaged):
                 state = current is None or current(stored)
                 if state:
                     return stored
@@ -271,8 +260,7 @@ class Queries(EarlierRuns):
         return first
 
     def _winner(self, row: dict[str, Any]) -> StoredWinner:
-        trial = rows.decode_trial(self.trial_row(row["trial_id"]), self.run(row["run_id"]))
-        return rows.decode_winner(row, trial)
+        return rows.decode_winner(row, self.decode_trial(self.trial_row(row["trial_id"])))
 
     def benchmarks(self, filters: Filters = Filters()) -> Selection[Benchmark]:  # noqa: B008
         """Return the intact contestants that fit, newest first, those of one time as they were recorded.
@@ -304,21 +292,27 @@ class Queries(EarlierRuns):
         """Return the column names and the rows of one ``SELECT``, which can change nothing."""
         return read_only(self.path, text)
 
-    def _trials_of(self, stored: Iterable[dict[str, Any]]) -> Selection[StoredTrial]:
-        return _selection(stored, lambda row: rows.decode_trial(row, self.run(row["run_id"])))
-
 
 def _selection(
     stored: Iterable[dict[str, Any]], decode: Callable[[dict[str, Any]], Record]
 ) -> Selection[Record]:
     """Return the records of rows, and a line for each damaged one."""
-    selection: Selection[Record] = Selection([], [])
+    damaged: list[str] = []
+    return Selection(list(_intact(stored, decode, damaged)), damaged)
+
+
+def _intact(
+    stored: Iterable[dict[str, Any]], decode: Callable[[dict[str, Any]], Record], damaged: list[str]
+) -> Iterator[Record]:
+    """Yield the records of rows; a line for each damaged one, up to :data:`MAX_DAMAGED`, is appended to a list."""
     for row in stored:
         try:
-            selection.rows.append(decode(row))
+            record = decode(row)
         except (Damaged, DatabaseError) as error:
-            report(selection.damaged, error)
-    return selection
+            if len(damaged) < MAX_DAMAGED:
+                damaged.append(str(error))
+        else:
+            yield record
 
 
 def _same_as(run: Run) -> Filters:
@@ -341,9 +335,3 @@ def _best_first(*, one_mode: bool) -> str:
     if one_mode:
         return "t.time_ns, t.id"
     return f"{_WARM_NS} IS NULL, t.time_ns * coalesce({_WARM_NS}, 1), t.time_ns, t.id"
-
-
-def report(damaged: list[str], error: Exception) -> None:
-    """Add a line about a damaged row."""
-    if len(damaged) < MAX_DAMAGED:
-        damaged.append(str(error))

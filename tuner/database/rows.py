@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from tuner.core.conditions import Calibration, Conditions
+from tuner.core.conditions import Calibration
 from tuner.core.model import (
     RENAMED_SAMPLERS,
     Configuration,
@@ -41,12 +41,9 @@ def encode_run(run: Run, owner: str) -> dict[str, Any]:
         state="running",
         owner=owner,
         kernel_file=cells.storable(run.kernel_file),
-        kernel_digest=run.kernel_digest,
-        computation=run.computation,
-        **_described(run.problem, run.gpu, run.conditions),
+        **_described(run),
         device=run.device,
         replayed=int(run.replayed),
-        versions=cells.to_json(dict(run.versions)),
         seed=int(run.options.seed),
         sampler=run.options.sampler,
         trials_requested=int(run.options.trials),
@@ -71,8 +68,6 @@ def decode_run(row: Mapping[str, Any]) -> Run:
                     sampler=RENAMED_SAMPLERS.get(row["sampler"], row["sampler"]),
                     seed=row["seed"],
                 ),
-                "versions": cells.from_json(row["versions"], dict[str, str]),
-                "conditions": {"mode": row["mode"], "regime": row["regime"]},
                 "calibration": calibration and Calibration.from_json(calibration),
             },
             Run,
@@ -192,9 +187,7 @@ def encode_benchmark(benchmark: Benchmark, winner_run: str | None, created_at: s
     return cells.sealed(
         "benchmarks",
         bench=benchmark.bench,
-        kernel_digest=benchmark.kernel_digest,
-        computation=benchmark.computation,
-        **_described(benchmark.problem, benchmark.gpu, benchmark.conditions),
+        **_described(benchmark),
         contestant=cells.storable(benchmark.contestant),
         variant=None if configuration is None else configuration.variant,
         configuration=None if configuration is None else cells.encode_parameters(configuration),
@@ -206,7 +199,6 @@ def encode_benchmark(benchmark: Benchmark, winner_run: str | None, created_at: s
         verdict=str(benchmark.verdict),
         sm_clock_hz=cells.real(benchmark.sm_clock_hz) or 0.0,
         tags=cells.to_json(list(benchmark.tags)),
-        versions=cells.to_json(dict(benchmark.versions)),
         created_at=created_at,
     )
 
@@ -223,12 +215,10 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
             {
                 **row,
                 **_problem_and_gpu(row),
-                "conditions": {"mode": row["mode"], "regime": row["regime"]},
                 "configuration": None if row["variant"] is None else cells.decode_configuration(row),
                 "winner_id": winner_id,
                 "samples_ns": cells.decode_samples(row["samples"], row["sample_count"]),
                 "tags": cells.from_json(row["tags"], tuple[str, ...]),
-                "versions": cells.from_json(row["versions"], dict[str, str]),
             },
             Benchmark,
         )
@@ -262,29 +252,33 @@ def _reals(record: object, names: Iterable[str]) -> dict[str, float | None]:
     return {name: cells.real(getattr(record, name)) for name in names}
 
 
-def _keys(problem: Problem, gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
+def _keys(timed: Run | Benchmark) -> dict[str, Any]:
     """Return the columns that queries go by; they stand in every table."""
+    problem, gpu, conditions = timed.problem, timed.gpu, timed.conditions
     of_problem = {"kernel": problem.kernel, "problem_key": problem.key, "dtype": problem.dtype}
+    under = {"mode": str(conditions.mode), "regime": str(conditions.regime)}
+    return {**of_problem, "gpu_name": gpu.name, "cc": gpu.cc, **under}
+
+
+def _described(timed: Run | Benchmark) -> dict[str, Any]:
+    """Return the columns of what does not refer to a run that describes itself."""
     return {
-        **of_problem,
-        "gpu_name": gpu.name,
-        "cc": gpu.cc,
-        "mode": str(conditions.mode),
-        "regime": str(conditions.regime),
+        **_keys(timed),
+        "kernel_digest": timed.kernel_digest,
+        "computation": timed.computation,
+        "problem": cells.to_json(timed.problem.to_json()),
+        "gpu": cells.to_json(timed.gpu.to_json()),
+        "gpu_uuid": timed.gpu.uuid,
+        "driver": timed.gpu.driver,
+        "versions": cells.to_json(dict(timed.versions)),
     }
-
-
-def _described(problem: Problem, gpu: Gpu, conditions: Conditions) -> dict[str, Any]:
-    """Return the columns of what does not refer to a run that describes its problem and GPU."""
-    described = {"problem": cells.to_json(problem.to_json()), "gpu": cells.to_json(gpu.to_json())}
-    return {**_keys(problem, gpu, conditions), **described, "gpu_uuid": gpu.uuid, "driver": gpu.driver}
 
 
 def _of_run(run: Run, configuration: Configuration) -> dict[str, Any]:
     """Return the columns of one configuration of a run."""
     return {
         "run_id": run.id,
-        **_keys(run.problem, run.gpu, run.conditions),
+        **_keys(run),
         "replayed": int(run.replayed),
         "variant": configuration.variant,
         "configuration": cells.encode_parameters(configuration),
@@ -298,7 +292,12 @@ def _problem_and_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError("its problem and its key differ")
     if (gpu.name, gpu.cc) != (row["gpu_name"], row["cc"]):
         raise ValueError("its GPU differs from its columns")
-    return {"problem": problem, "gpu": gpu}
+    return {
+        "problem": problem,
+        "gpu": gpu,
+        "conditions": {"mode": row["mode"], "regime": row["regime"]},
+        "versions": cells.from_json(row["versions"], dict[str, str]),
+    }
 
 
 def _time_of(row: Mapping[str, Any]) -> str:

@@ -129,7 +129,7 @@ def t4_of(results: Results) -> Iterator[str]:
     return json_with_entries(head, entries)
 
 
-def _failure(status: Status) -> str:
+def failure_of(status: Status) -> str:
     """Return what a failure has for a time."""
     return FAILED.get(INVALIDITY.get(status, "runtime"), FAILED["runtime"])
 
@@ -145,7 +145,7 @@ def _t4_result(results: Results, stored: StoredTrial) -> dict[str, Any]:
         "search_algorithm": 0.0,
         "validation": 0.0,
     }
-    measurements: list[dict[str, Any]] = [{"name": "time", "value": _failure(trial.status), "unit": "ms"}]
+    measurements: list[dict[str, Any]] = [{"name": "time", "value": failure_of(trial.status), "unit": "ms"}]
     if ok and trial.time_ns is not None:
         times["runtimes"] = [sample / 1e6 for sample in trial.samples_ns or (trial.time_ns,)]
         measurements = [{"name": "time", "value": trial.time_ns / 1e6, "unit": "ms"}]
@@ -244,7 +244,7 @@ def _entry(flat: Mapping[str, Value], stored: StoredTrial) -> str:
 
 def _cache_entry(stored: StoredTrial) -> dict[str, Any]:
     trial = stored.trial
-    measured: dict[str, Any] = {"time": _failure(trial.status)}
+    measured: dict[str, Any] = {"time": failure_of(trial.status)}
     if INVALIDITY.get(trial.status) == "correct" and trial.time_ns is not None:
         measured["time"] = trial.time_ns / 1e6
         measured["times"] = [sample / 1e6 for sample in trial.samples_ns or (trial.time_ns,)]

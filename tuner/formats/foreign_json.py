@@ -79,7 +79,7 @@ class JsonResults:
         """
         self.late = self._cut = self._unfinished = False
         self._count = 0
-        text, among = _Text(self.path, MAX_BYTES), False
+        text, among = _Text(self.path), False
         try:
             if text.peek() != "{":
                 raise RecordingError(f"{self.path}: neither a T4 file nor a Kernel Tuner cache", FORMATS)
@@ -158,8 +158,8 @@ class _Text:
         cut: whether the file is compressed, and has no end.
     """
 
-    def __init__(self, path: Path, most_bytes: int) -> None:
-        self._path, self._pieces = path, pieces(path, most_bytes)
+    def __init__(self, path: Path) -> None:
+        self._path, self._pieces = path, pieces(path, MAX_BYTES)
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
         self._text, self._at, self._entries = "", 0, 0
         self.begun = self.inside = self.cut = False

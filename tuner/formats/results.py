@@ -102,10 +102,7 @@ def results_of(database: Database, filters: Filters) -> Results:
         raise DatabaseError(f"no trial in {database.path} fits", f"tune trials lists what there is{more}")
     run = newest[0].run
     if not filters.run:
-        filters = replace(
-            filters, kernel=run.problem.kernel, problem_key=run.problem.key, replayed=run.replayed,
-            mode=str(run.conditions.mode), regime=str(run.conditions.regime),
-        )  # fmt: skip
+        filters = replace(filters.like(run), replayed=run.replayed)
     damaged: list[str] = []
     numbers, digests = array.array("q"), bytearray()
     runs: set[str] = set()

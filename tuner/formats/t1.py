@@ -14,7 +14,7 @@ from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.parsing import parse_tree
 from tuner.formats.foreign_json import read_json
 from tuner.formats.foreign_recording import MAX_PARAMETERS, MAX_VALUES, damaged, storable_value
-from tuner.kernel.variant_spec import ParameterSpec
+from tuner.kernel.variant_spec import ParameterSpec, Typed, typed
 
 MAX_LENGTH = 200_000
 """Characters: more than any list of :data:`MAX_VALUES` numbers needs."""
@@ -28,7 +28,6 @@ MOST_OF_ALL = 100_000
 class T1Space:
     """Parameters and conditions of a T1 file."""
 
-    kernel: str
     parameters: dict[str, ParameterSpec]
     conditions: tuple[tuple[str, Expression], ...]
 
@@ -61,13 +60,11 @@ def read_t1(path: Path) -> T1Space:
             if sum(len(spec.values) for spec in parameters.values()) > MOST_OF_ALL:
                 raise RecordingError(f"{path}: more than {MOST_OF_ALL} values", "leave some out")
         conditions = tuple(_condition(path, c, parameters) for c in described.get("Conditions") or ())
-        general, kernel = data.get("General") or {}, data.get("KernelSpecification") or {}
-        name = general.get("BenchmarkName") or kernel.get("KernelName") or path.name.removesuffix(".T1.json")
     except (KeyError, TypeError, AttributeError) as error:
         raise damaged(path, error, "compare it with the T1 schema") from None
     if not parameters:
         raise RecordingError(f"{path}: it has no TuningParameters", "add one")
-    return T1Space(str(name), parameters, conditions)
+    return T1Space(parameters, conditions)
 
 
 def _parameter(path: Path, described: dict[str, Any]) -> ParameterSpec:
@@ -76,9 +73,9 @@ def _parameter(path: Path, described: dict[str, Any]) -> ParameterSpec:
         values = parse_values(described["Values"])
     except ExpressionError as error:
         raise ExpressionError(f"{path}: Values of {name}: {error.problem}", error.remedy) from None
-    if "Default" not in described or described["Default"] not in values:
-        return ParameterSpec(name, values, values[len(values) // 2])
-    return ParameterSpec(name, values, values[values.index(described["Default"])])
+    given = described.get("Default")
+    index = values.index(given) if given in values else len(values) // 2
+    return ParameterSpec(name, values, values[index])
 
 
 def _condition(
@@ -108,13 +105,13 @@ def parse_values(text: object) -> tuple[Value, ...]:
         if len(str(text)) > MAX_LENGTH:
             raise ExpressionError(f"values of {len(str(text))} characters", f"keep them under {MAX_LENGTH}")
         listed = _values(parse_tree(str(text)), {})
-    values: dict[tuple[type, Any], Value] = {}
+    values: dict[Typed, Value] = {}
     for value in listed:
         if not storable_value(value):
             raise ExpressionError(
                 f"{str(value)[:40]!r} cannot be a value", "use numbers, text, True or False"
             )
-        values.setdefault((bool if isinstance(value, bool) else float, value), value)
+        values.setdefault(typed(value), value)
     if not values:
         raise ExpressionError(f"{str(text)[:60]!r} has no values", "give at least one")
     return tuple(values.values())

@@ -149,20 +149,14 @@ class Draft:
         variant = f"variants.{key(self.variant)}"
         parameters = {name: _parameter(one) for name, one in self.parameters.items()}
         if (own := _filled(build=self.build, requires=self.requires)) or not parameters:
-            yield f"[{variant}]"
-            for one, value in own.items():
-                yield from _line(one, value)
-            yield ""
+            yield from _section(f"[{variant}]", own)
         yield from _table(f"{variant}.parameters", parameters)
         yield from _table(f"{variant}.constraints", self.constraints)
         for launch in self.launches:
-            yield f"[[{variant}.launches]]"
             shape = {"grid": launch.grid, "block": launch.block, **_filled(shared_bytes=launch.shared_bytes)}
             first = {"template": launch.template, "entry": launch.entry, "arguments": list(launch.arguments)}
             constants = _filled(constants=launch.constants)
-            for name, value in {**first, **shape, **launch.more, **constants}.items():
-                yield from _line(name, value)
-            yield ""
+            yield from _section(f"[[{variant}.launches]]", {**first, **shape, **launch.more, **constants})
 
 
 def free_role(taken: Collection[str], words: Collection[str] = ()) -> str:
@@ -176,10 +170,14 @@ def _filled(**values: Any) -> dict[str, Any]:
 
 def _table(name: str, values: Mapping[str, Any]) -> Iterator[str]:
     if values:
-        yield f"[{name}]"
-        for one, value in values.items():
-            yield from _line(one, value)
-        yield ""
+        yield from _section(f"[{name}]", values)
+
+
+def _section(heading: str, values: Mapping[str, Any]) -> Iterator[str]:
+    yield heading
+    for name, value in values.items():
+        yield from _line(name, value)
+    yield ""
 
 
 def _nested(name: str, values: Mapping[str, Any]) -> Iterator[str]:

@@ -100,20 +100,19 @@ def _fitting(pattern: str, folders: Sequence[Path]) -> list[str]:
 
 
 def _readable(name: str, folders: Sequence[Path]) -> Path | None:
-    for folder in folders if name else ():
-        try:
-            if (path := folder / name).is_file() and os.access(path, os.R_OK):
-                return path.resolve()
-        except (OSError, ValueError):  # too long for a file's name, or with a zero byte
-            continue
-    return None
+    return first_file((folder / name for folder in folders if name), os.R_OK)
 
 
-def first_file(paths: Iterable[Path]) -> Path | None:
-    """Return the first of some paths that is a file's, resolved; None where none is, as of too long a name."""
+def first_file(paths: Iterable[Path], access: int = os.F_OK) -> Path | None:
+    """Return the first of some paths that is a file's, resolved; None where none is, as of too long a name.
+
+    Args:
+        paths: in the order in which they are tried.
+        access: that this user must have, as of ``os.access``.
+    """
     for path in paths:
         with contextlib.suppress(OSError, ValueError):  # too long, or with a zero byte
-            if path.is_file():
+            if path.is_file() and os.access(path, access):
                 return path.resolve()
     return None
 

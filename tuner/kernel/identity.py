@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -256,13 +256,11 @@ def _canonical(value: Any, ignored: frozenset[str] = WORDING) -> Any:
 @functools.cache
 def _usual(kind: type, ignored: frozenset[str]) -> dict[str, Any]:
     """Return the defaults of a dataclass, as plain data."""
-    return {item.name: _canonical(_default(item), ignored) for item in fields(kind)}
-
-
-def _default(item: Field[Any]) -> Any:
-    if item.default_factory is not MISSING:
-        return item.default_factory()
-    return item.default
+    defaults = {
+        item.name: item.default if item.default_factory is MISSING else item.default_factory()
+        for item in fields(kind)
+    }
+    return {name: _canonical(value, ignored) for name, value in defaults.items()}
 
 
 _JINJA_COMMENT = re.compile(r"\{#.*?#\}", re.DOTALL)

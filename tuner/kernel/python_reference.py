@@ -117,6 +117,10 @@ def run_function(
     exact = {name: read_only(inputs[name], of[name].dtype) for name in of if name in inputs}
     with limited(function, limit_s, "use smaller sizes, or a CUDA reference"):
         call = ArrayFunction(function, {name: of[name] for name in wanted}, numbers)
+
+        def values_of(given: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
+            return {name: value for name, (value, _) in call(given).items()}
+
         first: dict[str, tuple[npt.NDArray[Any], Array | None]]
         first = {name: (value, None) for name, value in asked.known.items()}
         call_s = math.inf
@@ -136,9 +140,7 @@ def run_function(
         spread = {}
         if integers and probes and not further:
             values = {name: first[name][0] for name in integers}
-            spread = spread_of(
-                lambda given: {n: call(given)[n][0] for n in values}, exact, of, values, probes
-            )
+            spread = spread_of(values_of, exact, of, values, probes)
         call_s += DRAWING_S * sum(map(np.size, exact.values()))
         if not probes and call_s * PROBES <= PROBING_S:
             probes = PROBES
@@ -146,22 +148,20 @@ def run_function(
         probes = 1 if tied else min(probes, 1 if further else PROBES) if missing else 0
         squares, random = {name: np.zeros(first[name][0].shape) for name in missing}, np.random.default_rng(0)
         for _ in range(probes):
-            probed = call(
+            probed = values_of(
                 {name: rounded(one, of[name].dtype, random, tied=tied) for name, one in exact.items()}
             )
             for name in missing:
                 with np.errstate(all="ignore"):
-                    squares[name] += np.abs((probed[name][0] - first[name][0]) / UNIT) ** 2
+                    squares[name] += np.abs((probed[name] - first[name][0]) / UNIT) ** 2
             for name in integers if tied else ():
-                if not np.array_equal(first[name][0], probed[name][0]):
+                if not np.array_equal(first[name][0], probed[name]):
                     raise KernelError(f"rounding alone decides elements of {name}", "have other inputs")
         told = dict(asked.terms)
         probed_ones = floats if probes else [name for name in floats if name not in missing]
         unknown = {name: first[name][0] for name in probed_ones if name not in told and not reduction}
         if unknown:
-            told |= terms_of(
-                lambda given: {name: call(given)[name][0] for name in unknown}, exact, of, unknown
-            )
+            told |= terms_of(values_of, exact, of, unknown)
     expected = {}
     for name, (value, magnitude) in first.items():
         more = 0

@@ -14,6 +14,7 @@ import numpy as np
 
 from tuner.core import paths
 from tuner.core.errors import ExpressionError, SpaceError, UsageError, suggestion
+from tuner.core.groups import grouped
 from tuner.core.model import Configuration, Gpu, Problem, Value
 from tuner.kernel.enumeration import Valid, enumerate_valid
 from tuner.kernel.initial import settle, settled_default
@@ -112,10 +113,7 @@ def space_size(count: int, before: int, about: float | None, kind: str = "valid"
 
 def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the variants that are left out, by the reason why."""
-    reasons: dict[str, list[str]] = {}
-    for name, reason in left_out.items():
-        reasons.setdefault(reason, []).append(name)
-    return reasons
+    return grouped(left_out, lambda name: left_out[name])
 
 
 def nothing_valid(

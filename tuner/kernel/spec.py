@@ -303,13 +303,8 @@ class KernelSpec:
     def usable_variants(self, problem: Problem, gpu: Gpu) -> tuple[list[VariantSpec], dict[str, str]]:
         """Return the variants that the GPU and the problem allow, and the reasons against the others by name."""
         names = self.environment(problem, gpu)
-        usable, rejected = [], {}
-        for variant in self.variants.values():
-            if reason := variant.refused(names):
-                rejected[variant.name] = reason
-            else:
-                usable.append(variant)
-        return usable, rejected
+        refused = {name: reason for name, one in self.variants.items() if (reason := one.refused(names))}
+        return [one for name, one in self.variants.items() if name not in refused], refused
 
     def unmet_after(
         self, problem: Problem, gpu: Gpu, configuration: Configuration, reported: Sequence[Resources]

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.variant_space import Mask
-from tuner.search.parameters import configuration_of, distributions, parameters_of
+from tuner.search.parameters import Results, configuration_of, distributions, parameters_of
 
 Location = tuple[int, int]
 """A configuration as the number of its variant in the space and its row there."""
@@ -105,16 +105,20 @@ class SpaceSampler(BaseSampler):
 
         One that is not in the space (other values, another narrowing) is ignored.
         """
-        location = self.space.locate(configuration)
-        if location is not None and not self._seen(location):
-            self._see(location)
+        if (location := self.exclude(configuration)) is not None:
             self._added(location, objective_of(time_ns))
 
-    def exclude(self, configuration: Configuration) -> None:
-        """Have a configuration not proposed; nothing is learnt of it."""
+    def exclude(self, configuration: Configuration) -> Location | None:
+        """Have a configuration not proposed; nothing is learnt of it.
+
+        Returns:
+            Where it is; None if it is not in the space, or was proposed or added before.
+        """
         location = self.space.locate(configuration)
-        if location is not None and not self._seen(location):
-            self._see(location)
+        if location is None or self._seen(location):
+            return None
+        self._see(location)
+        return location
 
     # -- Optuna's contract
 
@@ -214,12 +218,11 @@ class SpaceSampler(BaseSampler):
         return location
 
     def _enqueued(self, fixed: dict[str, Any]) -> Location | None:
-        configuration = configuration_of(self.space, fixed)
-        location = None if configuration is None else self.space.locate(configuration)
-        if location is not None and not self._seen(location):
-            self._see(location)
+        if (configuration := configuration_of(self.space, fixed)) is None:
+            return None
+        if (location := self.exclude(configuration)) is not None:
             self._proposed(location)
-        return location
+        return self.space.locate(configuration)
 
     def _learn_from_storage(self, study: Study) -> None:
         """Learn the trials that other processes, or an earlier one, have put into the study's storage."""
@@ -290,11 +293,11 @@ class Nominating(Protocol):
 class Transferring(Protocol):
     """Learns from other tasks: the same kernel at another size, in another dtype, on another GPU."""
 
-    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int | None:
+    def learn(self, results: Results, distance: float) -> int | None:
         """Learn the results of another task. Its configurations may be proposed like any other.
 
         Args:
-            results: configurations, each with its time there in nanoseconds, or None for a failure.
+            results: as it has measured them.
             distance: how unlike this task is, from 0, as :func:`tuner.database.earlier.distance` says.
 
         Returns:

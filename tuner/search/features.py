@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tuner.core.model import Value
 from tuner.kernel.space import SearchSpace
+from tuner.kernel.variant_spec import Typed, indices, typed
 
 Codes = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -72,36 +73,31 @@ class Features:
         return codes
 
     def _of_parameter(self, name: str) -> list[Feature]:
-        columns, occurring = [], dict[tuple[str, Value], Value]()
+        columns, occurring = [], dict[Typed, Value]()
         for variant in self.space.variants:
             names = [parameter.name for parameter in variant.parameters]
             column = names.index(name) if name in names else -1
             columns.append(column)
             if column >= 0:
                 values = variant.parameters[column].values
-                occurring |= {_key(values[i]): values[i] for i in variant.choices[column]}
+                occurring |= {typed(values[i]): values[i] for i in variant.choices[column]}
         distinct = list(occurring.values())
         absent = -1 in columns
         if len(distinct) + absent < 2:
             return []
-        number_of = {_key(value): i for i, value in enumerate(distinct)}
+        number_of = indices(distinct)
         levels = []
         for variant, column in zip(self.space.variants, columns, strict=True):
             if column < 0:
                 levels.append(np.array([len(distinct)]))
             else:
                 # A value that never occurs is never looked up.
-                table = [number_of.get(_key(value), 0) for value in variant.parameters[column].values]
+                table = [number_of.get(typed(value), 0) for value in variant.parameters[column].values]
                 levels.append(np.array(table))
         return [
             Feature(name, _with_absent(distances) if absent else distances, tuple(levels), tuple(columns))
             for distances in _distances(distinct)
         ]
-
-
-def _key(value: Value) -> tuple[str, Value]:
-    # True == 1 == 1.0 in Python.
-    return (type(value).__name__ if isinstance(value, bool | str) else "", value)
 
 
 def _distances(values: Sequence[Value]) -> list[Floats]:

@@ -1,4 +1,5 @@
-"""A run's Optuna study: asks its sampler, tells it, and uses the optional abilities of that sampler.
+"""A run's Optuna study: asks its sampler, tells it, and uses the optional abilities of that sampler. And the stopping
+criterion: a search ends when the gain that it still expects is below the noise.
 
 The study holds the trials of this run alone, in memory; results of earlier runs and of other tasks go to the sampler.
 The database is the record, from which the study of an interrupted run is rebuilt.
@@ -7,19 +8,104 @@ The database is the record, from which the study of an interrupted run is rebuil
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
 from tuner.search.base import Expecting, Nominating, SpaceSampler, Transferring, objective_of
-from tuner.search.parameters import distributions, parameters_of, suggest
-from tuner.search.stopping import Stopped, StoppingCriterion
+from tuner.search.parameters import Results, distributions, parameters_of, suggest
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+PATIENCE = 40
+"""Proposals in a row; see docs/searching.md for what others cost."""
+LEAST, CALM_S = 20, 60.0
+"""So many are enough once they have taken so long: where each takes seconds, more would cost more than they gain."""
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Why nothing more is worth trying."""
+
+    expected: float
+    """The share of the best time that the best candidate was expected to save, on average over the noise."""
+    noise_floor: float
+    """How far from 1 the ratio of two equal kernels of the best time may be."""
+    patience: int
+    """For so many proposals in a row the first was below the second."""
+
+
+class StoppingCriterion:
+    """Follows a search, and says when it has converged.
+
+    It goes by what the search was told, in that order, and so does not depend on the order of a device's answers.
+
+    Args:
+        noise_floor: of a time in nanoseconds.
+        patience: how many proposals in a row must be expected to gain less.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        noise_floor: Callable[[float], float],
+        patience: int = PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.noise_floor = noise_floor
+        self.patience = patience
+        self._clock, self._calm_since = clock, math.inf
+        self._best = math.inf
+        """Base-2 logarithm of the best time."""
+        self._calm = 0
+        self._expected = math.inf
+
+    @property
+    def reached(self) -> Stopped | None:
+        """Why nothing more is worth trying; None while something is, or may be."""
+        long = self._calm >= LEAST and self._clock() - self._calm_since >= CALM_S
+        if self._calm < self.patience and not long:
+            return None
+        return Stopped(self._expected, self._floor(), min(self._calm, self.patience))
+
+    def proposed(self, expected_improvement: float | None) -> None:
+        """Note a proposal.
+
+        Args:
+            expected_improvement: as :class:`tuner.search.base.Expecting` has it, after the proposal.
+        """
+        self._expected = math.inf
+        if (
+            expected_improvement is not None
+            and math.isfinite(expected_improvement)
+            and math.isfinite(self._best)
+        ):
+            self._expected = -math.expm1(-math.log(2) * expected_improvement)
+        self._calm = self._calm + 1 if self._expected < self._floor() else 0
+        if self._calm <= 1:
+            self._calm_since = self._clock()
+
+    def told(self, time_ns: float | None) -> None:
+        """Note a result, or None for a failure.
+
+        A result that is better than the best by more than the noise starts the count again: with several proposals
+        under way any of them may be a surprise.
+        """
+        objective = objective_of(time_ns)
+        if objective is None or objective >= self._best:
+            return
+        if math.isfinite(self._best) and 1 - 2 ** (objective - self._best) > self._floor():
+            self._calm = 0
+        self._best = objective
+
+    def _floor(self) -> float:
+        return self.noise_floor(2**self._best) if math.isfinite(self._best) else 0.0
 
 
 class Search:
@@ -63,26 +149,17 @@ class Search:
         trial = self._running.pop(configuration, None)
         if trial is None:
             self.add(configuration, time_ns)
-        elif objective_of(time_ns) is None:
-            self._ended(self.study.tell(trial, state=TrialState.FAIL))
         else:
-            self._ended(self.study.tell(trial, time_ns))
+            state, value = _ending(time_ns)
+            self._ended(self.study.tell(trial, value, state))
 
     def recall(self, configuration: Configuration, time_ns: float | None) -> None:
         """Put a trial of this run into its study again, from before the run was interrupted."""
         if not self.space.contains(configuration):
             return
-        parameters = parameters_of(self.space, configuration)
-        result: dict[str, Any] = {"value": time_ns}
-        if objective_of(time_ns) is None:
-            result = {"state": TrialState.FAIL}
-        self.study.add_trial(
-            create_trial(
-                params=parameters,
-                distributions={name: self._distributions[name] for name in parameters},
-                **result,
-            )
-        )
+        parameters, (state, value) = parameters_of(self.space, configuration), _ending(time_ns)
+        dists: dict[str, BaseDistribution] = {name: self._distributions[name] for name in parameters}
+        self.study.add_trial(create_trial(state=state, value=value, params=parameters, distributions=dists))
         trial = self.study.get_trials(deepcopy=False)[-1]
         self.sampler.after_trial(self.study, trial, trial.state, trial.values)
         self._ended(trial)
@@ -99,7 +176,7 @@ class Search:
         if self.criterion is not None:
             self.criterion.told(time_ns)
 
-    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int:
+    def learn(self, results: Results, distance: float) -> int:
         """Teach the results of another task, to a sampler that can use them; return how many it has learnt."""
         if not isinstance(self.sampler, Transferring):
             return 0
@@ -122,3 +199,8 @@ class Search:
     def expected_improvement(self) -> float | None:
         """The gain that the sampler still expects, in log2 of the time; None where it is not :class:`Expecting`."""
         return self.sampler.expected_improvement if isinstance(self.sampler, Expecting) else None
+
+
+def _ending(time_ns: float | None) -> tuple[TrialState, float | None]:
+    """Return how a trial ends that takes so long, and its value."""
+    return (TrialState.FAIL, None) if objective_of(time_ns) is None else (TrialState.COMPLETE, time_ns)

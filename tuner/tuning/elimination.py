@@ -191,9 +191,9 @@ def _standing(
         left=(),
         heats=heats,
         seconds=seconds,
+        ends=(*before.ends, max(map(len, groups.values()), default=0)),
         _medians=medians,
     )
-    standing = replace(standing, ends=(*before.ends, standing.rounds))
     if not running:
         return standing
     # By the median over the rounds of a contestant's time relative to its round, which drift does not move.

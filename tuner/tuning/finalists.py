@@ -45,11 +45,11 @@ def mean_ns(trial: Trial, warm_ns: Mapping[Configuration, float]) -> float:
     return math.sqrt(time_ns * warm_ns.get(trial.configuration, time_ns))
 
 
-def ranked(trials: Sequence[Trial], factor: float, resolution_ns: float = 0.0) -> list[Trial]:
-    """Return the verified trials within a factor of the best, best first; one for each configuration."""
+def close_to_best(trials: Sequence[Trial], resolution_ns: float = 0.0) -> list[Trial]:
+    """Return the verified trials within :data:`WARM_FACTOR` of the best, best first; one for each configuration."""
     candidates = sorted(verified(trials), key=lambda t: t.time_ns or 0.0)
     best_ns = (candidates[0].time_ns or 0.0) if candidates else 0.0
-    limit = max(factor * best_ns, best_ns + resolution_ns)
+    limit = max(WARM_FACTOR * best_ns, best_ns + resolution_ns)
     close: dict[Configuration, Trial] = {}
     for trial in candidates:
         if (trial.time_ns or 0.0) <= limit:
@@ -79,7 +79,7 @@ def finalists(
         prefer: says how many margins each has to gain.
         margin: for each of them, as a share; 0 for none.
     """
-    timed, known = ranked(trials, WARM_FACTOR, resolution_ns), warm_ns or {}
+    timed, known = close_to_best(trials, resolution_ns), warm_ns or {}
     warm = {one.configuration: known[one.configuration] for one in timed if one.configuration in known}
     if warm:
         timed, resolution_ns = [trial for trial in timed if trial.configuration in warm], 0.0
@@ -113,7 +113,7 @@ def worth_timing_warm(trials: Sequence[Trial], initial: Collection[Configuration
     """
     chosen: list[Trial] = []
     of_variant: dict[str, int] = {}
-    for rank, trial in enumerate(ranked(trials, WARM_FACTOR)):
+    for rank, trial in enumerate(close_to_best(trials)):
         variant = trial.configuration.variant
         of_variant[variant] = of_variant.get(variant, 0) + 1
         if rank < TIMED_WARM or of_variant[variant] <= OF_A_VARIANT or trial.configuration in initial:

@@ -17,13 +17,13 @@ from tuner.database.opening import is_ours
 from tuner.database.records import KnownTrial, Mark
 from tuner.formats.foreign import read_foreign, run_of
 from tuner.formats.foreign_json import JsonResults
-from tuner.formats.recording import FORMAT, Row, read_recording
+from tuner.formats.recording import FORMAT, read_recording
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Transferring
+from tuner.search.parameters import Results, translated, winner_of
 from tuner.search.samplers import find_sampler
 from tuner.search.study import Search
-from tuner.search.translation import Results, translated, winner_of
 from tuner.tuning.state import State, Taught, told_time
 from tuner.tuning.store import Store
 
@@ -219,12 +219,9 @@ def _recorded(file: Path) -> list[Lesson]:
     recording, lessons = read_recording(file), []
     for number, (problem, rows) in enumerate((one.problem, one.rows) for one in recording.problems):
         run = Run(f"{recording.name}-{number}", problem, recording.gpu, f"replay:{recording.name}")
-        lessons.append(_lesson(file, run, {one: _time_of(row) for one, row in rows.items()}))
+        times_ns = {one: median(row.samples_ns) if row.status.ranked else None for one, row in rows.items()}
+        lessons.append(_lesson(file, run, times_ns))
     return lessons
-
-
-def _time_of(row: Row) -> float | None:
-    return median(row.samples_ns) if row.status.ranked else None
 
 
 def _lesson(file: Path, run: Run, times_ns: Mapping[Configuration, float | None]) -> Lesson:

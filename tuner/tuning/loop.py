@@ -15,8 +15,7 @@ from tuner.core.model import SUSPECT, Configuration, Status, Trial
 from tuner.core.observer import Observer
 from tuner.database.records import LeftBehind
 from tuner.search.base import Nominating
-from tuner.search.stopping import Stopped
-from tuner.search.study import Search
+from tuner.search.study import Search, Stopped
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.opening import lookahead_of
@@ -314,8 +313,8 @@ class SearchLoop:
 
     def _check_drift(self, trial: Trial) -> None:
         """Mark the trials that a collected one makes suspect, because the GPU drifted before it."""
-        best_ns = self.state.incumbent.time_ns if self.state.incumbent else None
         timed = trial.measure_s > 0.0  # else it did not get so far, or an equal source did, earlier
+        best_ns = self._incumbent_ns()
         for suspect in self._drift.add(trial, timed=timed, drifted=trial.drifted, best_ns=best_ns):
             self._mark_suspect(suspect)
 

@@ -18,10 +18,9 @@ from tuner.kernel.roofline import ceiling_of, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Expecting, SpaceSampler, Transferring
+from tuner.search.parameters import winner_of
 from tuner.search.samplers import canonical_name, find_sampler
-from tuner.search.stopping import StoppingCriterion
-from tuner.search.study import Search
-from tuner.search.translation import winner_of
+from tuner.search.study import Search, StoppingCriterion
 from tuner.tuning.history import gather_lessons
 from tuner.tuning.request import Request
 from tuner.tuning.state import State
@@ -87,8 +86,7 @@ def open_run(request: Request, device: Device, store: Store) -> tuple[State, Sea
 def _initial(kernel: KernelSpec, problem: Problem, gpu: Gpu, space: SearchSpace) -> dict[Configuration, str]:
     """Return the initial configurations of the kernel's file that are in the space, each with the file that has it."""
     settled = settle(kernel, problem, gpu, space.contains)
-    files = {one.configuration: one.spec.file or kernel.file.name for one in settled}
-    return {configuration: file for configuration, file in files.items() if configuration is not None}
+    return {one.configuration: one.spec.file or kernel.file.name for one in settled if one.configuration}
 
 
 def _preparing(device: Device, *problem: Any) -> Callable[[], None]:

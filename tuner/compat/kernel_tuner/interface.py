@@ -91,7 +91,6 @@ def tune_kernel(
     what = define(
         kernel_name, kernel_source, problem_size, arguments, tune_params, divisors, restrictions, options
     )
-    say = _say if not options.get("quiet") else lambda _: None
     objective, metrics = options.get("objective") or "time", options.get("metrics") or {}
     if objective not in ("time", *metrics):
         raise UsageError(
@@ -106,7 +105,7 @@ def tune_kernel(
     # a fault shows now, not after the search
     ranked_by(with_metrics(row(first, Status.OK, [1.0], 1.0), metrics), objective)
     for note in (*what.notes, *notes):
-        say(note)
+        _say(note, options)
     env: dict[str, Any] = {name: options.get(name) for name in ("iterations", "compiler_options")}
     env |= {**dict.fromkeys(OF_RUN), "device_name": gpu}
     judges, rows = judge(what, answer, options.get("verify"), atol), list[Row]()
@@ -116,9 +115,9 @@ def tune_kernel(
     elif trials > len(known):
         if options.get("verify"):
             _require_launchable(options)
-        against = expected(what, None if options.get("verify") else answer, atol)
-        if options.get("verify"):
-            against["reference"] = None
+            against = {**expected(what, None, atol), "reference": None}
+        else:
+            against = expected(what, answer, atol)
         rows, found = _checked(what, trials - len(known), against, judges, options)
         env |= found
     rows = [{name: {**one, **what.left_out}[name] for name in names} | one for one in rows]
@@ -143,7 +142,8 @@ def tune_kernel(
     if raced and objective == "time":
         env["best_config"] = next(one for one in rows if raced.items() <= one.items())
     shown = [*tune_params, objective, *metrics]
-    say(f"best of {len(rows)} by {objective}: {get_config_string(env['best_config'], shown, {'time': 'ms'})}")
+    best = get_config_string(env["best_config"], shown, {"time": "ms"})
+    _say(f"best of {len(rows)} by {objective}: {best}", options)
     return rows, {**env, **totals(rows, time.monotonic() - began)}
 
 
@@ -193,8 +193,9 @@ def _require_launchable(options: Mapping[str, Any]) -> None:
         raise UsageError("what this process launches is on GPU 0", "set CUDA_VISIBLE_DEVICES, not device")
 
 
-def _say(note: str) -> None:
-    print(f"kernel-tune: {note}")
+def _say(note: str, options: Mapping[str, Any]) -> None:
+    if not options.get("quiet"):
+        print(f"kernel-tune: {note}")
 
 
 def _trials(what: Definition, options: Mapping[str, Any]) -> tuple[int, list[str]]:
@@ -244,15 +245,14 @@ def _checked(
         others = [one for one in rows if one.get("status") == Status.WRONG_RESULT]
         said = f"{len(others)} of {len(rows)} configurations give other results than the first"
         if 2 * len(others) <= len(others) + sum(ERROR not in one for one in rows):
-            if others and not options.get("quiet"):
-                _say(f"{said}, and count as failures: an answer decides which are right")
+            if others:
+                _say(f"{said}, and count as failures: an answer decides which are right", options)
             return rows, env
     except (NoGpuError, UsageError):
         raise
     except TunerError as error:
         said = error.problem
-    if not options.get("quiet"):
-        _say(f"{said}; so they are timed, and their results not checked: give an answer")
+    _say(f"{said}; so they are timed, and their results not checked: give an answer", options)
     return _tuned(what, trials, {**against, "reference": None}, None, options)
 
 

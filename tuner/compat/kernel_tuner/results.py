@@ -14,7 +14,7 @@ from tuner.core.errors import TunerError, UsageError
 from tuner.core.files import whole_file
 from tuner.core.model import Status
 from tuner.expressions.arithmetic import parse
-from tuner.formats.autotuners import FAILED, INVALIDITY
+from tuner.formats.autotuners import failure_of
 from tuner.formats.foreign import read_results
 from tuner.formats.foreign_recording import stem
 from tuner.kernel.functions import first_line
@@ -42,8 +42,7 @@ def row(
         message: why it failed.
         took_ms: for compiling and measuring, as ``compile`` and ``benchmark``.
     """
-    kind = FAILED.get(INVALIDITY.get(status, "runtime"), FAILED["runtime"])
-    failed = {ERROR: kind, "status": str(status), "message": message}
+    failed = {ERROR: failure_of(status), "status": str(status), "message": message}
     measured = failed if time_ms is None else {"time": time_ms, "times": list(samples_ms)}
     parts = {f"{part}_time": took_ms.get(part, 0.0) for part in PARTS}
     return {**values, **measured, **parts, "timestamp": str(datetime.now(UTC))}

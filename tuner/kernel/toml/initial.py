@@ -125,11 +125,7 @@ def _initial(
     parameters: dict[str, Value | Expression | tuple[Value, ...]] = {}
     for name, item in given.items():
         before = replace(names, extra=frozenset(parameters))
-        parameters[name] = (
-            _choices(table, name, item, variant)
-            if isinstance(item, list)
-            else _setting(table, name, item, variant, before)
-        )
+        parameters[name] = _setting(table, name, item, variant, before)
     everything = replace(names, extra=frozenset(variant.parameters))
     initial = InitialSpec(
         variant.name,
@@ -166,14 +162,14 @@ def _given(table: Table) -> dict[str, Any]:
     return merged
 
 
-def _choices(table: Table, name: str, given: list[Any], variant: VariantSpec) -> tuple[Value, ...]:
-    if not given:
+def _setting(
+    table: Table, name: str, given: Any, variant: VariantSpec, names: Names
+) -> Value | Expression | tuple[Value, ...]:
+    """Return a parameter's value, several to choose from, or an expression that may compute one."""
+    if given == []:
         table.fail(f"parameters.{name} is empty", "name values, or leave it out")
-    return tuple(_value(table, name, item, variant) for item in given)
-
-
-def _setting(table: Table, name: str, given: Any, variant: VariantSpec, names: Names) -> Value | Expression:
-    """Return a parameter's value, or an expression that may compute one."""
+    if isinstance(given, list):
+        return tuple(_value(table, name, item, variant) for item in given)
     if isinstance(given, str) and index_of(given, _values(table, name, variant)) is None:
         expression = checked(table, f"parameters.{name}", given, replace(names, parameters=frozenset()))
         if expression.names:

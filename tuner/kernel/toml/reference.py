@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,12 +43,12 @@ def read_reference(
         top.require(given, ["default"], f"reference = {given!r} is no table")
         given = {"default": True}
     table = Table(given, f"{top.where}: reference")
+    outputs = [tensor.name for tensor in tensors.values() if tensor.role in OUTPUTS]
     cuda = None
     if table.has("cuda"):
         launch = table.table("cuda")
         cuda = read_launch(launch, folder, _with_parameters(top, names), allow_magnitude=True)
         given = {leaf.name for argument in cuda.arguments for leaf in argument.leaves}
-        outputs = [tensor.name for tensor in tensors.values() if tensor.role in OUTPUTS]
         magnitudes = [f"{name}_magnitude" for name in outputs]
         for needed in [*outputs, *(magnitudes if given.intersection(magnitudes) else [])]:
             if needed not in given:
@@ -71,12 +71,10 @@ def read_reference(
     rounding = expression(table, "operand_rounding", names, 0)
     if (error := constant(rounding)) is not None and not 0.0 <= error < 1.0:
         table.fail(f"operand_rounding = {error}", "it is a relative error, such as 2**-10")
-    arrays, reduction = _numpy(table, tensors, names), optional(table, "reduction", names)
+    arrays, reduction = _numpy(table, outputs, tensors, names), optional(table, "reduction", names)
     text = table.get("python", str, "")
     python = named_function(table, "python", text, folder) if text else None
-    if python is not None and all(
-        tensor.role not in OUTPUTS or tensor.name in arrays for tensor in tensors.values()
-    ):
+    if python is not None and arrays.keys() >= set(outputs):
         table.fail("numpy and python say what the same outputs are", "leave one of them out")
     own = table.get("default", bool, False)
     spec = ReferenceSpec(arrays, python, cuda, golden, reduction, accumulate, tolerance, rounding, own)
@@ -102,8 +100,9 @@ def _with_parameters(top: Table, names: Names) -> Names:
     return replace(names, extra=names.extra | parameters, arguments=names.arguments | parameters)
 
 
-def _numpy(table: Table, tensors: Mapping[str, TensorEntry], names: Names) -> dict[str, ArrayExpression]:
-    outputs = [tensor.name for tensor in tensors.values() if tensor.role in OUTPUTS]
+def _numpy(
+    table: Table, outputs: Sequence[str], tensors: Mapping[str, TensorEntry], names: Names
+) -> dict[str, ArrayExpression]:
     texts = table.get("numpy", (str, dict), {})
     if isinstance(texts, str):
         if len(outputs) > 1:
