@@ -220,6 +220,11 @@ def test_what_a_variant_needs_may_have_words(tmp_path: Path) -> None:
     ):
         assert kernel.usable_variants(kernel.problem({"n": n}), gpu)[1] == {"plain": said}
     assert not kernel.usable_variants(kernel.problem({"n": 10}), ARCHITECTURES[90])[1]
+    always = "requires = { always = true, newer = 'cc >= 75' }"
+    (tmp_path / "scale.toml").write_text(GOOD.replace('requires = "cc >= 75"', always))
+    assert not load_kernel(str(tmp_path / "scale.toml")).usable_variants(whole.problem(), ARCHITECTURES[90])[
+        1
+    ]
 
 
 def test_sums_are_in_float64_where_results_are_unless_the_file_says_otherwise(tmp_path: Path) -> None:

@@ -166,3 +166,8 @@ def test_wrong_file_is_refused_with_a_remedy(case: str, tmp_path: Path) -> None:
     for part in parts:
         assert part in message
     assert message.count("; ") >= 1 or "is not" in message, "no remedy"
+
+
+def test_what_is_repeated_of_an_endless_word_is_not_endless(tmp_path: Path) -> None:
+    said = refusal(write(tmp_path, f"like = '{'x' * 3000}end'\n{GOOD}"))
+    assert " characters]xxx" in said and "xend'" in said and len(said) < 2000

@@ -17,6 +17,10 @@ _NAMED = re.compile(r"(?i)([?&]\w*(?:pass|pwd|token|secret|key)\w*=)([^&\s\"']+)
 """The same of one that is an argument of the URL."""
 
 
+_ENDLESS = re.compile(r"(\S{1000})\S{500,}(\S{100})")
+"""No path: what a user gave as a name or a number, which a message repeats."""
+
+
 def without_passwords(text: str) -> str:
     """Return text with ``***`` in the place of the password of each URL in it."""
     return _NAMED.sub(r"\1***", _CREDENTIALS.sub(r"\1***", text)) if ":/" in text else text
@@ -28,13 +32,19 @@ def typed(value: object) -> str:
     return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
+def _told(text: str) -> str:
+    return _ENDLESS.sub(
+        lambda word: f"{word[1]}[{len(word[0])} characters]{word[2]}", without_passwords(text)
+    )
+
+
 def shown(value: object) -> str:
     """Return a value as Python writes it, for messages: of one line, and of what is long its beginning."""
     return f"{' '.join(repr(value).split()):.80}"
 
 
 class TunerError(Exception):
-    """A failure that the user can act on; passwords of URLs are left out of what it says.
+    """A failure that the user can act on; passwords of URLs, and most of endless words, are left out of what it says.
 
     Args:
         problem: what is wrong, naming the file, key or value.
@@ -44,8 +54,8 @@ class TunerError(Exception):
     exit_code = 1
 
     def __init__(self, problem: str, remedy: str = "") -> None:
-        self.problem = problem = without_passwords(problem)
-        self.remedy = remedy = without_passwords(remedy)
+        self.problem = problem = _told(problem)
+        self.remedy = remedy = _told(remedy)
         super().__init__(f"{problem}; {remedy}" if remedy else problem)
 
 

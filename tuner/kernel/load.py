@@ -211,7 +211,7 @@ def _without_words(variant: Any) -> Any:
         return variant
     kept = {key: value for key, value in variant.items() if key != "pruning"}
     if isinstance(needed := kept.get("requires"), dict):
-        kept["requires"] = conjunction(needed.values())
+        kept["requires"] = conjunction(map(str, needed.values()))
     return kept
 
 

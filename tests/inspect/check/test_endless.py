@@ -109,7 +109,7 @@ def test_what_would_take_too_long_is_not_begun(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(host_worker, "limit_cpu", lambda: None)
     monkeypatch.setattr(host_worker, "time", SimpleNamespace(process_time=lambda: now[0]))
 
-    def result(problem: Problem) -> HostResult:
+    def result(problem: Problem, _: int) -> HostResult:
         begun.append(problem.sizes["n"])
         now[0] += problem.sizes["n"] / 100
         return HostResult()
