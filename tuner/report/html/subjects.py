@@ -220,9 +220,8 @@ def sound(kind: str, rows: Iterable[Row], damaged: list[str]) -> list[Row]:
         if plausible(*_numbers(row)):
             kept.append(row)
         else:
-            damaged.append(
-                f"{kind} {row.id if isinstance(row, StoredWinner | Benchmark) else row.trial.id} {WHY}"
-            )
+            number = row.id if isinstance(row, StoredWinner | Benchmark) else row.trial.id
+            damaged.append(f"{kind} {number} {WHY}")
     return kept
 
 
