@@ -33,18 +33,16 @@ from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.load import builtin_kernels, load_kernel
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.variant_space import VariantSpace
-from tuner.kernel.variant_spec import VariantSpec
 
 
 def t1_space(path: Path) -> SearchSpace:
     """Return all configurations that the conditions of a T1 file allow."""
-    t1 = read_t1(path)
-    variant = VariantSpec(VARIANT, "", None, t1.parameters, t1.conditions, (), ())
-    allowed = {name: list(range(len(p.values))) for name, p in t1.parameters.items()}
+    variant = read_t1(path)
+    allowed = {name: list(range(len(p.values))) for name, p in variant.parameters.items()}
     valid = enumerate_valid(variant, allowed, {}, np.random.default_rng(0))
     if not len(valid.matrix):
         raise SpaceError(f"{path}: no configuration is valid ({valid.excluded_by})")
-    return SearchSpace([VariantSpace(VARIANT, tuple(t1.parameters.values()), valid.matrix)], 0)
+    return SearchSpace([VariantSpace(VARIANT, tuple(variant.parameters.values()), valid.matrix)], 0)
 
 
 GPU = Gpu("NVIDIA H200", 90, 132, 60 << 20, 1 << 37, 232448, 233472, uuid="GPU-1", driver="580.95")

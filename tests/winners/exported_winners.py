@@ -44,7 +44,7 @@ def make(
     winner = Winner(
         12, configuration, 190_000.0, 1, 240_000.0, 1.263, 1.25, 1.27, verdict, 190_300.0, True, True
     )
-    return StoredWinner(1, winner, run, trial, Metrics(), "2026-11-21T01:02:03.000000Z")
+    return StoredWinner(trial, run, Metrics(), "2026-11-21T01:02:03.000000Z", id=1, winner=winner)
 
 
 def cube(n: int) -> dict[str, int]:

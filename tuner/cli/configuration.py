@@ -243,7 +243,7 @@ def _winner(
     return max(winners.rows, key=lambda stored: stored.created_at, default=None), note
 
 
-def _gpu_or(gpu: Gpu | None, stored: StoredTrial | StoredWinner | None) -> tuple[Gpu, tuple[str, ...]]:
+def _gpu_or(gpu: Gpu | None, stored: StoredTrial | None) -> tuple[Gpu, tuple[str, ...]]:
     if gpu is not None:
         return gpu, ()
     if stored is not None:

@@ -160,19 +160,12 @@ class StoredTrial:
     """Samples further from the median than five standard deviations (:func:`tuner.core.stats.outlier_count`)."""
 
 
-@dataclass(frozen=True)
-class StoredWinner:
-    """A winner as read back, with its run and the trial it came from."""
+@dataclass(frozen=True, kw_only=True)
+class StoredWinner(StoredTrial):
+    """A winner as read back, with its run and the trial it came from; the metrics are of its time in the race."""
 
     id: int
     winner: Winner
-    run: Run
-    trial: Trial
-    metrics: Metrics
-    """Of the winner's time in the race, not of the trial's."""
-    created_at: str
-    outliers: int = 0
-    """Those of the trial."""
 
 
 @dataclass(frozen=True, kw_only=True)

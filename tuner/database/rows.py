@@ -168,9 +168,8 @@ def decode_winner(row: Mapping[str, Any], stored: StoredTrial) -> StoredWinner:
         if winner.warm:
             _refuse_impossible(winner.warm, ("time_ns",))
         metrics = _scaled(stored, winner.time_ns)
-        return StoredWinner(
-            row["id"], winner, stored.run, stored.trial, metrics, _time_of(row), stored.outliers
-        )
+        taken = stored.trial, stored.run, metrics, _time_of(row), stored.outliers
+        return StoredWinner(*taken, id=row["id"], winner=winner)
 
 
 def _scaled(stored: StoredTrial, time_ns: float) -> Metrics:

@@ -25,7 +25,7 @@ from tuner.formats.autotuners import read_cache, read_t4
 from tuner.formats.foreign_json import JsonResults
 from tuner.formats.foreign_recording import VARIANT, ForeignRecording, ForeignRow, check_parameters, damaged
 from tuner.formats.recording import FORMAT, RecordedProblem, Recording, Row
-from tuner.formats.t1 import T1Space, is_t1, read_t1
+from tuner.formats.t1 import is_t1, read_t1
 from tuner.kernel.identity import KernelIdentity
 from tuner.kernel.spec import KernelSpec, ReferenceSpec, WorkSpec
 from tuner.kernel.variant_spec import VariantSpec
@@ -135,7 +135,7 @@ def read_foreign(
         constants = _constants(results, t1, path, notes)
         results = _aligned(results, t1)
         specs = {name: t1.parameters[name] for name in results.parameters}
-        variant = VariantSpec(VARIANT, "", None, specs, t1.conditions, (), ())
+        variant = replace(t1, parameters=specs)
     problem, conditions = _described(results, constants)
     rows = {results.configuration(key): row for key, row in results.rows.items()}
     spec = KernelSpec(
@@ -156,7 +156,7 @@ def _plain(text: str) -> str:
     return "".join(c for c in text if c.isprintable())[:200]
 
 
-def _constants(results: ForeignRecording, t1: T1Space, path: Path, notes: list[str]) -> dict[str, Value]:
+def _constants(results: ForeignRecording, t1: VariantSpec, path: Path, notes: list[str]) -> dict[str, Value]:
     """Return the parameters of the T1 file that the recording lacks, as they had one value throughout."""
     if missing := [name for name in results.parameters if name not in t1.parameters]:
         raise RecordingError(
@@ -174,7 +174,7 @@ def _constants(results: ForeignRecording, t1: T1Space, path: Path, notes: list[s
     return constants
 
 
-def _aligned(results: ForeignRecording, t1: T1Space) -> ForeignRecording:
+def _aligned(results: ForeignRecording, t1: VariantSpec) -> ForeignRecording:
     """Return the values with their types in the T1 file, as some writers make 1 of True, or 2.0 of 2."""
     tables = [{value: value for value in t1.parameters[name].values} for name in results.parameters]
     rows = {
@@ -205,13 +205,13 @@ def _row(row: ForeignRow) -> Row:
     return Row(row.status, () if ranked is None else (ranked,), None, row.error, "")
 
 
-def _digest(results: ForeignRecording, t1: T1Space | None) -> str:
+def _digest(results: ForeignRecording, t1: VariantSpec | None) -> str:
     """Hash all that a search sees: only with the same can a run be resumed."""
     parameters = {name: list(values) for name, values in results.parameters.items()}
     rows = [[list(key), str(row.status), row.ranked_ns] for key, row in results.rows.items()]
     described: list[Any] = [results.format, parameters, rows]
     if t1 is not None:
-        described.append([text for text, _ in t1.conditions])
+        described.append([text for text, _ in t1.constraints])
         described.append({name: list(p.values) for name, p in t1.parameters.items()})
     return digest(described)
 

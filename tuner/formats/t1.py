@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from tuner.core.model import Value
 from tuner.expressions.arithmetic import Expression, parse
 from tuner.expressions.parsing import parse_tree
 from tuner.formats.foreign_json import read_json
-from tuner.formats.foreign_recording import MAX_PARAMETERS, MAX_VALUES, damaged, storable_value
-from tuner.kernel.variant_spec import ParameterSpec, Typed, typed
+from tuner.formats.foreign_recording import MAX_PARAMETERS, MAX_VALUES, VARIANT, damaged, storable_value
+from tuner.kernel.variant_spec import ParameterSpec, Typed, VariantSpec, typed
 
 MAX_LENGTH = 200_000
 """Characters: more than any list of :data:`MAX_VALUES` numbers needs."""
@@ -24,21 +23,13 @@ MOST_OF_ALL = 100_000
 """Values of all parameters together, each of which may be computed."""
 
 
-@dataclass(frozen=True)
-class T1Space:
-    """Parameters and conditions of a T1 file."""
-
-    parameters: dict[str, ParameterSpec]
-    conditions: tuple[tuple[str, Expression], ...]
-
-
 def is_t1(data: object) -> bool:
     """Return whether this is the content of a T1 file."""
     return isinstance(data, dict) and "ConfigurationSpace" in data
 
 
-def read_t1(path: Path) -> T1Space:
-    """Return the search space of a T1 file.
+def read_t1(path: Path) -> VariantSpec:
+    """Return the search space of a T1 file, as a variant without launches.
 
     Raises:
         RecordingError: it is not a T1 file.
@@ -64,7 +55,7 @@ def read_t1(path: Path) -> T1Space:
         raise damaged(path, error, "compare it with the T1 schema") from None
     if not parameters:
         raise RecordingError(f"{path}: it has no TuningParameters", "add one")
-    return T1Space(parameters, conditions)
+    return VariantSpec(VARIANT, "", None, parameters, conditions, (), ())
 
 
 def _parameter(path: Path, described: dict[str, Any]) -> ParameterSpec:

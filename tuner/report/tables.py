@@ -362,7 +362,7 @@ def winner_record(stored: StoredWinner) -> dict[str, Any]:
     }
 
 
-def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:
+def _where_from(stored: StoredTrial) -> dict[str, Any]:
     run = stored.run
     return {
         "run": run.id,
@@ -374,6 +374,6 @@ def _where_from(stored: StoredTrial | StoredWinner) -> dict[str, Any]:
     }
 
 
-def _samples_and_rates(stored: StoredTrial | StoredWinner, trial: Trial) -> dict[str, Any]:
+def _samples_and_rates(stored: StoredTrial, trial: Trial) -> dict[str, Any]:
     clock = {"sm_clock_hz": trial.sm_clock_hz or None, "capped_samples": trial.capped_samples}
     return {"outliers": stored.outliers, **clock, **structs.asdict(stored.metrics)}

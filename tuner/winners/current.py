@@ -192,7 +192,7 @@ def _order(winner: BestWinner, *, one_mode: bool) -> tuple[bool, bool, bool, boo
     return changed, stored.run.replayed, not stored.winner.exportable, in_one, stored.winner.time_ns
 
 
-def changes_since(kernel: KernelSpec, stored: StoredTrial | StoredWinner) -> tuple[str, ...]:
+def changes_since(kernel: KernelSpec, stored: StoredTrial) -> tuple[str, ...]:
     """Return the note that a configuration no longer computes as it did when it was timed; nothing if it does."""
     return () if KernelIdentity(kernel).current(stored.run, stored.trial) else (str(KernelState.CHANGED),)
 

@@ -220,14 +220,15 @@ def sound(kind: str, rows: Iterable[Row], damaged: list[str]) -> list[Row]:
         if plausible(*_numbers(row)):
             kept.append(row)
         else:
-            damaged.append(f"{kind} {row.trial.id if isinstance(row, StoredTrial) else row.id} {WHY}")
+            number = row.id if isinstance(row, StoredWinner | Benchmark) else row.trial.id
+            damaged.append(f"{kind} {number} {WHY}")
     return kept
 
 
 _NUMBERS = "time_ns ci_low_ns ci_high_ns ratio ratio_low ratio_high default_time_ns confirmed_ns".split()  # noqa: SIM905
 
 
-def _numbers(row: StoredTrial | StoredWinner | Benchmark) -> list[float | None]:
+def _numbers(row: StoredTrial | Benchmark) -> list[float | None]:
     """Return the times, rates and ratios of a row."""
     if isinstance(row, Benchmark):
         return [getattr(row, name, None) for name in _NUMBERS]
