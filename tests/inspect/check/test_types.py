@@ -335,7 +335,7 @@ def test_other_dtypes_and_options_are_run_too(capsys: pytest.CaptureFixture[str]
         (
             "thrust/swap.h:1: ",
             '#include "thrust/swap.h"\n',
-            "const float*",
+            "const element*",
             "of Thrust NVRTC compiles pair.h",
         ),
     ],
@@ -347,7 +347,7 @@ def test_what_a_source_lacks_or_cannot_have_has_a_remedy(
     kernel = written(tmp_path, "float32", "right")
     code = kernel.with_name("right.cu")
     (tmp_path / "thrust").mkdir()
-    (tmp_path / "thrust" / "swap.h").write_text("std::nowhere x;\n")
+    (tmp_path / "thrust" / "swap.h").write_text("using element = std::nowhere;\n")
     code.write_text(before + code.read_text().replace("const input_type*", of_x))
     _, (line,) = findings(capsys, str(kernel), "--cc", "90", "--no-cpu")
     assert file in line and said in line
