@@ -100,6 +100,13 @@ READ = {
         }""",
         {"x": "n input", "y": "n output"},
     ),
+    "the last elements of a row": (
+        """__global__ void tails(const float* x, float* y, int h, int w, int k) {
+            const int i = AT, j = blockIdx.y;
+            if (i < k && j < h) y[j * k + i] = x[j * w + i + w - k];
+        }""",
+        {"x": "h w input", "y": "h k output"},
+    ),
     "elements of a step": (
         """__global__ void pairs(const float* x, float* y, int n) {
             for (int i = 2 * (AT); i < n; i += 2 * blockDim.x * gridDim.x) { y[i] = x[i + 1]; y[i + 1] = x[i]; }

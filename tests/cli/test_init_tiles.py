@@ -111,3 +111,25 @@ def test_vectors_within_a_tile_are_along_its_size_and_defaults_are_within_a_bloc
     assert launch(data)["block"] == ["BM * BN // (TM * TN)"]
     chosen = {name: one["default"] for name, one in main["parameters"].items()}
     assert chosen["BM"] * chosen["BN"] // (chosen["TM"] * chosen["TN"]) <= 1024
+
+
+@pytest.mark.parametrize(
+    ("tile", "index", "block"),
+    [
+        ("", "blockIdx.x * 1024 + threadIdx.x * 4", "256"),
+        ("", "blockIdx.x * 256 + threadIdx.x", "256"),
+        ("#ifndef TILE\n#define TILE 1024\n#endif\n", "blockIdx.x * TILE + threadIdx.x * 4", "TILE // 4"),
+        ("#ifndef TILE\n#define TILE 256\n#endif\n", "4 * (blockIdx.x * TILE + threadIdx.x)", "TILE"),
+    ],
+)
+def test_threads_that_take_several_elements_are_fewer(
+    tile: str, index: str, block: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, said = init(
+        capsys,
+        f"""{tile}__global__ void doubled(const float* x, float* y, int n) {{
+            const int i = {index};
+            if (i + 3 < n) for (int k = 0; k < 4; ++k) y[i + k] = 2 * x[i + k];
+        }}""",
+    )
+    assert launch(data)["block"] == [block] and "a guess" not in said.err

@@ -30,6 +30,7 @@ from tuner.kernel.source.threads import (
     threads_asserted,
     threads_kept,
     threads_named,
+    threads_of,
 )
 from tuner.kernel.source.tree import code, names_in, text_of
 from tuner.kernel.source.types import Parameter
@@ -112,8 +113,7 @@ class LaunchGuess:
     def blocks_of_call(self) -> dict[str, str] | None:
         """Return the number of blocks along each axis of the code where the source launches the kernel and says it."""
         axes = [axis for axis in AXES if self._use.uses(f"blockIdx.{axis}")]
-        found = {axis: self._called_shape(0, axis) for axis in axes}
-        said = {axis: text for axis, text in found.items() if text is not None}
+        said = {axis: text for axis in axes if (text := self._called_shape(0, axis)) is not None}
         return said if self._called is not None and len(said) == len(axes) else None
 
     def elements(self) -> dict[str, str]:
@@ -239,7 +239,7 @@ class LaunchGuess:
     def _block(self, axis: str, factor: Sum) -> str:
         names = [self._names.renamed.get(name, name) for product in factor for name in product]
         found, by_block = self._names.found, f"blockDim_{axis}" in names
-        number, threads = next(iter(factor.values()), 1), divided(self._use, axis)
+        threads = divided(self._use, axis, number := next(iter(factor.values()), 1))
         choices = [name for name in names if name in found]
         step = self._names.renamed.get(stepped := step_of(self._use, axis), stepped)
         if not by_block and step in found:
@@ -283,9 +283,9 @@ class LaunchGuess:
             choice = min(
                 choices, key=lambda one: (not is_block(one), order.index(one) if one in order else -1)
             )
-            return f"{threads} * {choice}" if threads > 1 else choice
-        if not names and number > 1 and number * threads <= MOST_THREADS:
-            return launched or str(number * threads)
+            return threads_of(choice, number, threads)
+        if not names and number > 1 and (most := number * threads) <= MOST_THREADS and most == int(most):
+            return launched or str(most)
         free = next((one for one in found if is_block(one) and _on(axis, one) and one not in self.blocks), "")
         if not by_block and free:
             if f"(2 ** {free})" in names:

@@ -83,7 +83,10 @@ def _shape(use: CodeUse, index: Sum, lanes: int) -> list[str | None]:
             return []
         extents.append(extent)
     most, n = max(order[-1], key=lambda one: (len(one[0]), one[1]))
-    outermost = _outermost(use, along[order[-1]], index.get(most, 0) // n)
+    # Elements of x[y * w + i + w - k] are in row y.
+    less = any(m < 0 and one not in ((), most) and use.sizes.issuperset(one) for one, m in index.items())
+    behind = index.get(most, 0) // n
+    outermost = _outermost(use, along[order[-1]], behind - (less and behind > 0))
     if not extents and outermost:  # x[i + 2 * n]: the third of arrays that lie one behind the other
         sized = {one: n for one, n in index.items() if one and n > 0 and use.sizes.issuperset(one)}
         outermost = (

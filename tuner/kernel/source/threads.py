@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tuner.expressions.arithmetic import parse
@@ -183,16 +184,33 @@ def beside_block(use: CodeUse, axis: str) -> set[str]:
     return {of for of in AXES if any(f"threadIdx_{of}" in one for one in of_block)}
 
 
-def divided(use: CodeUse, axis: str) -> int:
-    """Return by what number ``threadIdx`` is divided beside ``blockIdx``, as 32 for a warp or a tile; else 1."""
+def divided(use: CodeUse, axis: str, number: int = 1) -> Fraction:
+    """Return how many threads have an element beside ``blockIdx``, as 32 of a warp, or 1/4 of ``4 * threadIdx.x``.
+
+    Args:
+        use: what the code does.
+        axis: of the threads.
+        number: what ``blockIdx`` is multiplied by.
+    """
+    block, thread = f"blockIdx_{axis}", f"threadIdx_{axis}"
     indices = [index for of in use.pointers.values() for index in of.indices]
     for terms in (*(sum_of(tree, use.first) or {} for tree in use.begins.values()), *indices):
         parts = {part for product in terms for part in product}
-        for part in parts if f"blockIdx_{axis}" in parts else ():
+        beside = number in (n for product, n in terms.items() if block in product)
+        for part in parts if block in parts else ():
             found = re.fullmatch(r"\((\w+) // (\w+)\)", part)
-            if found and sum_of(ast.Name(found[1]), use.first) == {(f"threadIdx_{axis}",): 1}:
-                return number_of(found[2], use.numbers) or 1
-    return 1
+            if found and sum_of(ast.Name(found[1]), use.first) == {(thread,): 1}:
+                return Fraction(number_of(found[2], use.numbers) or 1)
+            if part == thread and beside and terms.get((thread,), 0) > 1:
+                return Fraction(1, terms[thread,])
+    return Fraction(1)
+
+
+def threads_of(choice: str, elements: int, each: Fraction) -> str:
+    """Return how many threads have so many times ``choice`` elements, of which each has ``each``, at most all of it."""
+    if each > 1:
+        return f"{each} * {choice}"
+    return f"{choice} // {1 / each}" if elements * each < 1 else choice
 
 
 def folded(use: CodeUse) -> bool:
