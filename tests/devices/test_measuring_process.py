@@ -63,7 +63,7 @@ def all_that_is_asked(device: Device, kernel: KernelSpec) -> None:
     assert confirmed.status in BY_TIME, confirmed
     varied = device.verify_at(other, configuration, 100.0, contents=True)
     assert varied is not None and varied.status is Status.OK and not any(varied.contents.values()), varied
-    assert len(varied.contents) == 8 and device._guard.restarts == 0
+    assert len(varied.contents) == 9 and device._guard.restarts == 0
 
 
 def test_a_kernel_is_measured_raced_and_confirmed(device: LocalDevice, tmp_path: Path) -> None:
