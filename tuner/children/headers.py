@@ -240,6 +240,17 @@ def hosts_of_cuda(source: str, include: Sequence[Path]) -> list[str]:
     return [name for name in names if _HOSTS_OF_CUDA.fullmatch(name) or name.startswith(unused)]
 
 
+def not_found(source: str, include: Sequence[Path]) -> list[str]:
+    """Return the headers that a source includes, directly or not, and that are nowhere: its kernels may need them."""
+    cuda = (*header_folders(), *toolkits())
+    _, names = included(source, include)
+    return [
+        name
+        for name in names
+        if not (_HOSTS.fullmatch(name) or _HOSTS_OF_CUDA.fullmatch(name) or _is_in(name, cuda))
+    ]
+
+
 def included(source: str, include: Sequence[Path]) -> tuple[list[str], list[str]]:
     """Return the texts of a source and its own headers, and the names of other headers that these include for NVRTC."""
     own = own_headers([source], include) if "#" in source else []

@@ -7,6 +7,7 @@ import shlex
 import sys
 from dataclasses import replace
 
+from tuner.children.headers import not_found
 from tuner.cli.commands.inspection import InitArguments
 from tuner.core.errors import KernelError, UsageError
 from tuner.formats.files import new_file
@@ -31,22 +32,30 @@ def init(asked: InitArguments) -> None:
         raise UsageError(f"no file {source}", "give the path of a .cu file")
     if source.suffix in (".toml", ".j2", ".py"):
         raise UsageError(f"{source} is no CUDA source", "give a .cu file; templates are described by hand")
+    if absent := [str(folder) for folder in asked.include if not folder.is_dir()]:
+        raise UsageError(f"no folder {absent[0]}", "-I takes a folder with headers")
     output = asked.output or source.with_suffix(".toml")
     if output.suffix != ".toml":
         raise UsageError(f"{output} is no name of a kernel's file", "let it end in .toml")
     text = read_source(source)
     try:
-        read = read_whole(text, source)
+        read = read_whole(text, source, asked.include)
         kernel = read.kernel(asked.entry)
         draft = draft_of(read, kernel, str(source))
     except KernelError as error:
         remedy = error.remedy.replace("name one by entry: ", "name one with --entry: ")
         where = "" if error.problem.startswith(f"{source}:") else f"{source}: "
         raise KernelError(where + error.problem, remedy) from None
-    first = f"Written by tune init from {source.name}. Lines marked {GAP} are guesses."
+    head = [f"Written by tune init from {source.name}. Lines marked {GAP} are guesses.", *draft.head]
+    if absent := not_found(text, [source.resolve().parent, *asked.include]):
+        head.append(
+            f"{GAP}: {', '.join(absent)} not found; what it defines is guessed: name its folder with -I FOLDER"
+        )
     template = os.path.relpath(source, output.parent)
     launches = [replace(launch, template=template) for launch in draft.launches]
-    written = replace(draft, head=[first, *draft.head], launches=launches).toml()
+    include = [os.path.relpath(folder, output.parent) for folder in asked.include]
+    compiled = {"include": include} if include else {}
+    written = replace(draft, head=head, launches=launches, compile=compiled).toml()
     with new_file(output, force=asked.force) as path:
         path.write_text(written, encoding="utf-8")
     fixed = [line for line in draft.head if not line.startswith(GAP)]

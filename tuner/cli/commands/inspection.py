@@ -24,11 +24,20 @@ class InitArguments:
     Examples:
       tune init stencil.cu
       tune init kernels.cu --entry transpose -o transpose.toml
+      tune init atax.cu -I ../common
     """
 
     source: Path = argument(type=shared.FILE, metavar="FILE.cu")
     entry: str = option(
         "--entry", default="", metavar="NAME", help="The kernel, where the source has several."
+    )
+    include: tuple[Path, ...] = option(
+        "-I",
+        "--include",
+        multiple=True,
+        type=shared.FILE,
+        metavar="FOLDER",
+        help="Where headers are that do not lie beside the source; repeat for several.",
     )
     output: Path | None = shared.file(
         "-o", "--output", metavar="FILE.toml", help="By default beside the source, with its name."

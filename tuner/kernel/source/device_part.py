@@ -103,18 +103,20 @@ def declared_by(text: str, entry: str, folders: Sequence[Path] = ()) -> frozense
     return frozenset((*of_templates, *(argument.name for one in found for argument in one.parameters)))
 
 
-def read_whole(text: str, file: Path | None) -> Source:
+def read_whole(text: str, file: Path | None, include: Sequence[Path] = ()) -> Source:
     """Return what a source declares with its own headers; kernels of headers only where it has none itself.
 
     Args:
         text: the source.
         file: where it was read from; None for nowhere, then it has no headers of its own.
+        include: folders of headers beside its own.
 
     Raises:
         KernelError: it is too large, or a header is.
     """
     own = read_declarations(text)
-    whole = with_own_headers(text, [file.resolve().parent], file.name) if file is not None else text
+    folders = [file.resolve().parent, *include] if file is not None else []
+    whole = with_own_headers(text, folders, file.name) if file is not None else text
     if whole == text or len(whole) > MAX_SOURCE_BYTES:
         return own
     lines, read = {one.name: one.line for one in own.kernels}, read_declarations(whole)
