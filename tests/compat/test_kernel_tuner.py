@@ -1,4 +1,4 @@
-"""Kernel Tuner's scripts with another import: kernels on the fake device, host code by the host's compiler."""
+"""Kernel Tuner's scripts with another import, on the fake device."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ import numpy as np
 import pytest
 
 import tuner.compat.kernel_tuner as kernel_tuner
-import tuner.compat.pycuda_driver as drv
 from tests.fake_arrays import Exported
 from tests.fake_driver.programs import run_program
-from tests.faults import tune_fake
 from tuner.api import tune as module
 from tuner.compat.kernel_tuner.definition import define
 from tuner.compat.kernel_tuner.file_utils import store_metadata_file, store_output_file
 from tuner.compat.kernel_tuner.util import get_best_config, get_config_string
-from tuner.core.errors import NoGpuError, TunerError, UsageError
+from tuner.core.errors import NoGpuError, TunerError
 from tuner.expressions.arithmetic import parse
 from tuner.formats.foreign import read_results
 from tuner.kernel.load import load_kernel
@@ -43,13 +41,6 @@ FEW = {"block_size_x": [32, 64], "tile": [1], "loop_unroll_factor": [0]}
 
 NO_GPU = NoGpuError("this machine has no NVIDIA GPU", "or without device='cuda'")
 pytestmark = pytest.mark.usefixtures("forked_children")
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run in a folder of the test's own, on the fake device."""
-    monkeypatch.setattr(module, "open_device", tune_fake.open_fake)
-    monkeypatch.chdir(tmp_path)
 
 
 def test_without_a_gpu_a_script_is_told_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,48 +323,6 @@ def test_other_parts_of_kernel_tuner_are_named() -> None:
     with pytest.raises(AttributeError, match=r"does not serve tune_cache; docs/kernel-tuner\.md"):
         kernel_tuner.tune_cache  # noqa: B018
     assert kernel_tuner.strategies.minimize == "minimize"
-
-
-HOST = """
-#include <stdlib.h>
-float twice(float *x, int n) {
-    if (wait == 3) exit(0);
-    for (int i = 0; i < n; ++i) x[i] *= factor;
-    return wait * 0.5f;
-}
-"""
-
-
-def test_host_code_is_timed_by_what_it_returns(capsys: pytest.CaptureFixture[str]) -> None:
-    x = drv.pagelocked_empty(N, np.float32)
-    np.copyto(x, X)
-    call: dict[str, Any] = {
-        "lang": "C", "answer": [2 * X, None], "restrictions": ["wait < 4"], "cache": "seen", "quiet": False,
-    }  # fmt: skip
-    params = {"factor": [2, 3], "wait": [-1, 1, 3, 4]}
-    results, env = kernel_tuner.tune_kernel("twice", HOST, 1, [x, np.int32(N)], params, **call)
-    ended = {(one["factor"], one["wait"]): one.get("time", one.get("status")) for one in results}
-    assert ended == {
-        (2, -1): "launch_error", (2, 1): 0.5, (2, 3): "launch_error",
-        (3, -1): "launch_error", (3, 1): "wrong_result", (3, 3): "launch_error",
-    }  # fmt: skip
-    assert env["best_config"]["wait"] == 1 and np.array_equal(x, X)
-    assert (
-        "host code is timed by what it returns: 6 of 6 configurations, drawn at random\n"
-        in capsys.readouterr().out
-    )
-    other, call["cache"] = [X.astype(X.dtype.newbyteorder()), np.int32(N)], "other"
-    swapped, _ = kernel_tuner.tune_kernel("twice", HOST, 1, other, {"factor": [2], "wait": [1]}, **call)
-    assert swapped[0]["time"] == 0.5
-    call["cache"] = "seen"
-    Path("x.cu").write_text("not C")
-    again, _ = kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params, **call)
-    assert sorted(one.get("time", 9) for one in again) == sorted(one.get("time", 9) for one in results)
-    assert "no configuration of twice succeeded; the first: compile_error" in refused(
-        lambda: kernel_tuner.tune_kernel("twice", "not C", 1, [x, np.int32(N)], params)
-    )
-    with pytest.raises(UsageError, match=r"seen\.json has the parameters factor, wait"):
-        kernel_tuner.tune_kernel("twice", HOST, 1, [x, np.int32(N)], {"factor": [2]}, lang="C", cache="seen")
 
 
 ON_A_DRIVER = """
