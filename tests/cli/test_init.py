@@ -342,3 +342,27 @@ def test_a_number_of_the_template_is_called_no_macro(capsys: pytest.CaptureFixtu
     )
     said = said_by(capsys, "check", "kernel.toml", "--configurations", "1", "--no-cpu")
     assert 'expected a ";"' in said.out and "macro" not in said.out
+
+
+def test_headers_of_another_folder_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What one would define is not tuned instead; the file has the folder for all other commands."""
+    (tmp_path / "common").mkdir()
+    (tmp_path / "common" / "shape.h").write_text("#define TILE 16\n")
+    source = """\
+#include "shape.h"
+#include <cuda_runtime.h>
+#include <vector>
+__global__ void scale(const float* x, float* y, int n) {
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = TILE * x[i];
+}
+"""
+    data, said = init(capsys, source)
+    assert "TILE" in data["variants"]["main"]["parameters"] and "compile" not in data
+    assert "shape.h not found" in said.err and "-I FOLDER" in said.err and "vector" not in said.err
+    data, said = init(capsys, source, "-I", "common", "--force")
+    assert list(data["variants"]["main"]["parameters"]) == ["block_size"] and "not found" not in said.err
+    assert data["compile"]["include"] == ["common"]
+    assert "kernel.cu" not in said_by(capsys, "check", "kernel.toml", "--configurations", "1").out
+    absent = said_by(capsys, "init", "kernel.cu", "-I", "nowhere")
+    assert absent.code == 2 and "nowhere" in absent.err

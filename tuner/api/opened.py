@@ -166,9 +166,8 @@ class Results:
 @in_python
 def _filters(kernel: str | Path, which: Which) -> Filters:
     require(which, Which.__annotations__, "results have no filter {!r}")
-    which = cast(
-        Which, {name: value for name, value in which.items() if value is not None}
-    )  # which says nothing
+    # None says nothing.
+    which = cast(Which, {name: value for name, value in which.items() if value is not None})
     require_kinds(which, lists=())
     if not isinstance(replayed := which.get("replayed"), bool | None):
         raise UsageError(f"replayed is {replayed!r}", "give True or False")
