@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,11 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"shapes": {"x": ENDLESS}}, ["nested too deeply"]),
         ({"effort": Path("quick")}, ["effort is", "effort='quick'"]),
         ({"trials": np.zeros(0)}, ["trials is array([]", "trials=100"]),
+        ({"trials": SimpleNamespace(size=1)}, ["trials is namespace(size=1)", "trials=100"]),
+        (
+            {"seed": SimpleNamespace(item=lambda: -3)},
+            ["seed is -3", "seed=1"],
+        ),  # as of torch, whose size is a method
         ({"device": np.array([["cuda", "cpu"]])}, ["device is array([[", "device='cuda:0'"]),
     ],
 )
@@ -208,6 +214,8 @@ def test_none_of_an_argument_says_nothing() -> None:
         )
     )
     assert repr(tuner.Kernel(STENCIL, **{**KERNEL, **unsaid})) == repr(tuner.Kernel(STENCIL, **KERNEL))
+    with pytest.raises(UsageError, match="no argument 'grdi'; did you mean grid"):
+        tuner.Kernel(STENCIL, **{**KERNEL, "grdi": None})
 
 
 @pytest.mark.parametrize(
