@@ -269,7 +269,7 @@ def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
     assert results.best(sizes={"n": 5000}, since="1d") and len(results.query(limit=2)) == 2
     unsaid: dict[str, Any] = dict.fromkeys(("gpu", "sizes", "run", "since", "mode", "replayed"))
     assert len(results.best(**unsaid)) == 1 and len(results.query(sort=None, **unsaid)) == 2  # type: ignore[arg-type]
-    assert not results.compare(**unsaid)
+    assert not results.compare(**unsaid) and results.query(sql="SELECT 1 AS one", **unsaid) == [{"one": 1}]
     assert results.best(dtype="fp32") and not results.best("gemm") and not results.compare()
 
 
