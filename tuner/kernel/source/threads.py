@@ -209,11 +209,11 @@ def divided(use: CodeUse, axis: str, number: int = 1) -> Fraction:
 def threads_of(choice: str, elements: int, each: Fraction) -> str:
     """Return how many threads a block of ``elements * choice`` elements has, ``each`` of them an element.
 
-    Without several threads an element, at most ``choice``: each may have others as far away as that.
+    Unless an element has several threads, at most ``choice``: each may have others as far away as that.
     """
     if each > 1:
         return f"{each} * {choice}"
-    share = min(elements * each, Fraction(1))
+    share = min(abs(elements) * each, Fraction(1))
     some = choice if share.numerator == 1 else f"{share.numerator} * {choice}"
     return some if share.denominator == 1 else f"{some} // {share.denominator}"
 
