@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,11 @@ def test_a_kernel_by_name(tune: Tune) -> None:
         ({"shapes": {"x": ENDLESS}}, ["nested too deeply"]),
         ({"effort": Path("quick")}, ["effort is", "effort='quick'"]),
         ({"trials": np.zeros(0)}, ["trials is array([]", "trials=100"]),
+        ({"trials": SimpleNamespace(size=1)}, ["trials is namespace(size=1)", "trials=100"]),
+        (
+            {"seed": SimpleNamespace(item=lambda: -3)},
+            ["seed is -3", "seed=1"],
+        ),  # as of torch, whose size is a method
         ({"device": np.array([["cuda", "cpu"]])}, ["device is array([[", "device='cuda:0'"]),
     ],
 )
@@ -208,6 +214,8 @@ def test_none_of_an_argument_says_nothing() -> None:
         )
     )
     assert repr(tuner.Kernel(STENCIL, **{**KERNEL, **unsaid})) == repr(tuner.Kernel(STENCIL, **KERNEL))
+    with pytest.raises(UsageError, match="no argument 'grdi'; did you mean grid"):
+        tuner.Kernel(STENCIL, **{**KERNEL, "grdi": None})
 
 
 @pytest.mark.parametrize(
@@ -261,7 +269,7 @@ def test_what_is_no_path_or_filter_is_refused(tune: Tune) -> None:
     assert results.best(sizes={"n": 5000}, since="1d") and len(results.query(limit=2)) == 2
     unsaid: dict[str, Any] = dict.fromkeys(("gpu", "sizes", "run", "since", "mode", "replayed"))
     assert len(results.best(**unsaid)) == 1 and len(results.query(sort=None, **unsaid)) == 2  # type: ignore[arg-type]
-    assert not results.compare(**unsaid)
+    assert not results.compare(**unsaid) and results.query(sql="SELECT 1 AS one", **unsaid) == [{"one": 1}]
     assert results.best(dtype="fp32") and not results.best("gemm") and not results.compare()
 
 

@@ -192,17 +192,18 @@ def test_blocks_of_a_launch_without_a_number_of_threads_stay(capsys: pytest.Capt
 def test_numbers_are_divided_as_c_divides_them(capsys: pytest.CaptureFixture[str]) -> None:
     data, said = init(
         capsys,
-        f"""__global__ void scaled(float* x, float a, float b, float c, int half, int n) {{
+        f"""__global__ void scaled(float* x, float a, float b, float c, float d, int half, int n) {{
             const int i = {AT};
-            if (i < n) x[i] = half > 1 ? x[i] * a : b + c;
+            if (i < n) x[i] = half > 1 ? x[i] * a : b + c + d;
         }}
         int main() {{
             int n = 1000;
             const double length = 1.0, width = 4;
-            scaled<<<4, 256>>>(x, length / (n + 24), 1.0f / 3.f / 2.f, width / n, 5 / 2, n);
+            scaled<<<4, 256>>>(x, length / (n + 24), 1.0f / 3.f / 2.f, width / n, -1e30f, 5 / 2, n);
         }}""",
     )
     values = {name: one["value"] for name, one in data["scalars"].items()}
+    assert type(values["d"]) is float and values["d"] == -1e30  # no integer of 31 digits
     assert values["a"] == 1 / 1024 and values["b"] == pytest.approx(1 / 6)
     assert values["c"] == 0.5 and "0.5 stands for what the source does not say: c." in said.err  # a cast?
 

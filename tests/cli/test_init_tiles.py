@@ -119,6 +119,7 @@ def test_vectors_within_a_tile_are_along_its_size_and_defaults_are_within_a_bloc
         ("", "blockIdx.x * 1024 + threadIdx.x * 4", "256"),
         ("", "blockIdx.x * 256 + threadIdx.x", "256"),
         ("#ifndef TILE\n#define TILE 1024\n#endif\n", "blockIdx.x * TILE + threadIdx.x * 4", "TILE // 4"),
+        ("#ifndef TILE\n#define TILE 512\n#endif\n", "blockIdx.x * TILE * 2 + threadIdx.x * 4", "TILE // 2"),
         ("#ifndef TILE\n#define TILE 256\n#endif\n", "4 * (blockIdx.x * TILE + threadIdx.x)", "TILE"),
     ],
 )

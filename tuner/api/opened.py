@@ -114,7 +114,8 @@ class Results:
         require_kinds({"status": status, "sort": sort, "sql": sql})
         if not isinstance(limit, Integral) or not 0 <= limit <= MOST:
             raise UsageError(f"limit is {limit!r}", "give a whole number, such as limit=10")
-        if sql and (kernel or status or limit or sort != "id" or which):
+        sort, filtered = sort or "id", any(value is not None for value in which.values())
+        if sql and (kernel or status or limit or sort != "id" or filtered):
             raise UsageError(
                 "sql and what else says which rows exclude each other", "write all of it into the SQL"
             )
@@ -124,9 +125,7 @@ class Results:
         if status and status not in list(Status):
             raise UsageError(f"there is no status {status!r}", suggestion(status, list(Status)))
         filters = replace(_filters(kernel, which), statuses=(status,) if status else ())
-        trials = self._fitting(
-            filters, lambda database: list(database.each_trial([], filters, sort or "id", limit))
-        )
+        trials = self._fitting(filters, lambda database: list(database.each_trial([], filters, sort, limit)))
         return [trial_record(stored) for stored in trials]
 
     def compare(self, kernel: str | Path = "", **which: Unpack[Which]) -> list[Record]:
@@ -166,9 +165,8 @@ class Results:
 @in_python
 def _filters(kernel: str | Path, which: Which) -> Filters:
     require(which, Which.__annotations__, "results have no filter {!r}")
-    which = cast(
-        Which, {name: value for name, value in which.items() if value is not None}
-    )  # which says nothing
+    # None says nothing.
+    which = cast(Which, {name: value for name, value in which.items() if value is not None})
     require_kinds(which, lists=())
     if not isinstance(replayed := which.get("replayed"), bool | None):
         raise UsageError(f"replayed is {replayed!r}", "give True or False")

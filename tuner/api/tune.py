@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import fields
 from numbers import Integral, Real
 from pathlib import Path
@@ -142,8 +142,9 @@ class Kernel:
                 f"kernel is {shown(kernel)}",
                 "give source text, the path of a .cu or .toml, a name, or a function",
             )
-        # None says nothing, but of the reference, of which it says that there is none.
-        what = {name: value for name, value in what.items() if value is not None or name == "reference"}
+        # None says nothing, but of the reference, of which it says that there is none; and no unknown name passes.
+        unsaid = {*OF_SOURCES, *OF_FILES} - {"reference"}
+        what = {name: value for name, value in what.items() if value is not None or name not in unsaid}
         require_kinds({"args": args, "params": params, **what})
         self._described: Described | None = None
         self._build: Callable[..., Any] | None = None
@@ -192,8 +193,8 @@ class Kernel:
         require(how, LOOKS, "tuning has no argument {!r}")
         given: dict[str, Any] = {name: value for name, value in how.items() if value is not None}
         for name, value in given.items():
-            if getattr(value, "size", 0) == 1:  # numbers of NumPy are as good
-                given[name] = value.item()
+            with suppress(AttributeError, TypeError, ValueError, RuntimeError):
+                given[name] = value.item()  # numbers of NumPy and torch are as good
         options = self._options(given)
         database = path_of("db", given.get("db", paths.DATABASE), f"db={LOOKS['db']!r}")
         device_name = given.get("device", "auto")

@@ -49,7 +49,7 @@ def init(asked: InitArguments) -> None:
     head = [f"Written by tune init from {source.name}. Lines marked {GAP} are guesses.", *draft.head]
     if absent := not_found(text, [source.resolve().parent, *asked.include]):
         head.append(
-            f"{GAP}: {', '.join(absent)} not found; what it defines is guessed: name its folder with -I FOLDER"
+            f"{GAP}: {', '.join(absent)} not found, whose macros are guessed: name the folder with -I FOLDER"
         )
     template = os.path.relpath(source, output.parent)
     launches = [replace(launch, template=template) for launch in draft.launches]

@@ -15,10 +15,8 @@ _CREDENTIALS = re.compile(r"(:/{1,2}[^\s:/?#@]*:)(\S+(?=@)|(?!\d+(?:[/\s,;]|$))[
 should have been escaped, unless it begins as a port."""
 _NAMED = re.compile(r"(?i)([?&]\w*(?:pass|pwd|token|secret|key)\w*=)([^&\s\"']+)")
 """The same of one that is an argument of the URL."""
-
-
-_ENDLESS = re.compile(r"(\S{1000})\S{500,}(\S{100})")
-"""No path: what a user gave as a name or a number, which a message repeats."""
+_ENDLESS = re.compile(r"(?<!\S)(\S{1000})\S{500,}(\S{100})")
+"""What a user gave as a name or a number and a message repeats, as long as hardly any path."""
 
 
 def without_passwords(text: str) -> str:

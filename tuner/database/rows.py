@@ -61,7 +61,7 @@ def decode_run(row: Mapping[str, Any]) -> Run:
         return msgspec.convert(
             {
                 **row,
-                **_problem_and_gpu(row),
+                **_as_described(row),
                 "options": RunOptions.from_json(
                     cells.from_json(row["narrowing"]),
                     trials=row["trials_requested"],
@@ -213,7 +213,7 @@ def decode_benchmark(row: Mapping[str, Any], winner_id: int | None) -> Benchmark
         benchmark = msgspec.convert(
             {
                 **row,
-                **_problem_and_gpu(row),
+                **_as_described(row),
                 "configuration": None if row["variant"] is None else cells.decode_configuration(row),
                 "winner_id": winner_id,
                 "samples_ns": cells.decode_samples(row["samples"], row["sample_count"]),
@@ -285,7 +285,8 @@ def _of_run(run: Run, configuration: Configuration) -> dict[str, Any]:
     }
 
 
-def _problem_and_gpu(row: Mapping[str, Any]) -> dict[str, Any]:
+def _as_described(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what :func:`_described` has written, but for plain columns."""
     problem, gpu = cells.from_json(row["problem"], Problem), cells.from_json(row["gpu"], Gpu)
     if (problem.kernel, problem.key, problem.dtype) != (row["kernel"], row["problem_key"], row["dtype"]):
         raise ValueError("its problem and its key differ")

@@ -277,3 +277,16 @@ def test_a_factor_that_happens_to_be_1_is_not_left_out(
     assert not any(answer is None or answer.undecided or answer.unsuitable for answer in answers)
     said = "".join(answer.fault for answer in answers if answer is not None)
     assert said.endswith(f"n=130 {fault}") if fault else not said
+
+
+def test_a_scalar_without_a_value_at_a_size_is_said(child: CpuChild, tmp_path: Path) -> None:
+    file = written(tmp_path, FLOATS, "alpha * x", "y[i] = alpha * x[i];")
+    code = tmp_path / "k.cu"
+    code.write_text(code.read_text().replace("int n)", "float alpha, int n)"))
+    text = file.read_text().replace('"n"]\ngrid', '"alpha", "n"]\ngrid')
+    file.write_text(f'scalars.alpha = {{ dtype = "float32", value = "1 / (n - 130)" }}\n{text}')
+    kernel, configuration = read_kernel(file), Configuration.of("v", {"block_size": 64})
+    problems = (kernel.problem({"n": 65}), kernel.problem({"n": 130}))
+    child.send(HostRequest(file, GPU, problems, tmp_path / "built", configuration=configuration))
+    answers = [child.receive(300.0) for _ in problems]
+    assert [answer is not None and "alpha" in answer.fault for answer in answers] == [False, True]

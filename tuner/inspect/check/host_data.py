@@ -17,7 +17,7 @@ from tuner.inspect.check.subjects import problems
 from tuner.inspect.emulator.host import HostArray
 from tuner.kernel.contents import NAN, drawn, is_given, is_random, not_varied
 from tuner.kernel.given import Given
-from tuner.kernel.plan import scalars_of, tensors_of
+from tuner.kernel.plan import numbers_of, tensors_of
 from tuner.kernel.python_reference import Asked, expected_on_host
 from tuner.kernel.reference import (
     MOST_UNKNOWN,
@@ -58,8 +58,7 @@ class HostData:
         self.tensors = tensors_of(kernel, problem, gpu)
         self._settled = settle_reference(kernel, problem, gpu)
         self._terms: dict[str, int] = {}
-        scalars = scalars_of(kernel, problem, gpu)
-        self._numbers = {**problem.sizes, **{name: value for name, (_, value) in scalars.items()}}
+        self._numbers = numbers_of(kernel, problem, gpu)
         rng = np.random.default_rng(0)
         numbers = {
             tensor.name: drawn(tensor, rng)

@@ -101,9 +101,9 @@ class _Runner:
         """Return what comes of one problem; of every second one with other scalars, if there is an answer."""
         varied = problem is self._varied
         if self._others and turn % 2:
-            passed = with_other_scalars(self._kernel, problem, self._request.gpu)
-            words = [f"{name}={value_text(value)}" for name, value in passed.scalars.items()]
-            with contextlib.suppress(TunerError):
+            with contextlib.suppress(TunerError):  # said of the scalars that the file has, below
+                passed = with_other_scalars(self._kernel, problem, self._request.gpu)
+                words = [f"{name}={value_text(value)}" for name, value in passed.scalars.items()]
                 if words and not (result := self._result_of(passed, varied)).undecided:
                     named = " ".join([result.fault, *words]) if result.fault else ""
                     return structs.replace(result, fault=named)

@@ -371,9 +371,10 @@ def largest_of(extents: Iterable[str]) -> str:
 
 
 def quotient(larger: Sum, smaller: Sum) -> str | None:
-    """Return a sum by another one; None if that is not whole, or negative."""
+    """Return a sum by another one; None if that is not whole, negative or too long."""
     found: dict[Product, int] = {}
-    left, by = larger, max(smaller, key=_degree)
+    left: Sum | None = larger
+    by = max(smaller, key=_degree)
     while left:
         most = max(left, key=_degree)
         number, rest = divmod(left[most], smaller[by])
@@ -381,8 +382,8 @@ def quotient(larger: Sum, smaller: Sum) -> str | None:
             return None
         part = tuple(sorted((Counter(most) - Counter(by)).elements()))
         found[part] = number
-        left = plus([left, times({part: -number}, smaller) or {}]) or {}
-    return sum_text(found)
+        left = plus([left, times({part: -number}, smaller) or {}])
+    return sum_text(found) if left is not None else None
 
 
 def _degree(product: Product) -> tuple[int, Product]:

@@ -346,7 +346,9 @@ class SourceNames:
         if DTYPES[str(one.type.dtype)].whole:
             return self.number(given, variables)
         number = real_of(replaced(python_of(given), {}, self._known(variables)))
-        return number if number is None or not number.is_integer() else int(number)
+        if number is not None and number.is_integer() and abs(number) < 2**53:
+            return int(number)
+        return number
 
     def _called_with(self, parameter: Parameter) -> int | None:
         """Return the size with which the source calls the kernel, if it says one."""

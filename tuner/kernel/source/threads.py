@@ -207,10 +207,15 @@ def divided(use: CodeUse, axis: str, number: int = 1) -> Fraction:
 
 
 def threads_of(choice: str, elements: int, each: Fraction) -> str:
-    """Return how many threads have so many times ``choice`` elements, of which each has ``each``, at most all of it."""
+    """Return how many threads a block of ``elements * choice`` elements has, ``each`` of them an element.
+
+    Unless an element has several threads, at most ``choice``: each may have others as far away as that.
+    """
     if each > 1:
         return f"{each} * {choice}"
-    return f"{choice} // {1 / each}" if elements * each < 1 else choice
+    share = min(abs(elements) * each, Fraction(1))
+    some = choice if share.numerator == 1 else f"{share.numerator} * {choice}"
+    return some if share.denominator == 1 else f"{some} // {share.denominator}"
 
 
 def folded(use: CodeUse) -> bool:
