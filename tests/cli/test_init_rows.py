@@ -146,6 +146,26 @@ READ = {
         "__global__ void twice(const float* x, float* y, int n) { if (AT < n) y[AT] = 2 * x[AT]; }",
         {"x": "n input", "y": "n output"},
     ),
+    "loops to numbers": (
+        """__global__ void boxes(const float* x, float* y, int h, int w) {
+            const int i = AT;
+            if (i >= h) return;
+            float sum = 0;
+            for (int a = 0; a < 3; ++a) for (int b = 0; b <= 2; ++b) sum += x[(i + a) * w + b];
+            y[i] = sum;
+        }""",
+        {"x": "h + 2 w input", "y": "h output"},
+    ),
+    "the last element of a row that has one more": (
+        """__global__ void totals(const float* x, float* y, int h, int w) {
+            const int j = AT;
+            if (j >= h) return;
+            float sum = 0;
+            for (int i = 0; i < w; ++i) sum += y[j * (w + 1) + i] = x[j * w + i];
+            y[j * (w + 1) + w] = sum + x[j * w + w - 1];
+        }""",
+        {"x": "h w input", "y": "h w + 1 output"},
+    ),
     "elements of a step": (
         """__global__ void pairs(const float* x, float* y, int n) {
             for (int i = 2 * (AT); i < n; i += 2 * blockDim.x * gridDim.x) { y[i] = x[i + 1]; y[i + 1] = x[i]; }
@@ -180,6 +200,17 @@ def test_rows_are_as_long_and_as_many_as_their_indices_say(
     text, of = READ[what]
     data, said = init(capsys, re.sub(r"\bAT\b", AT, text))
     assert shapes(data) == of and "a guess" not in said.err
+
+
+def test_a_window_of_a_passed_length_leaves_out_the_last_elements(capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"""__global__ void means(const float* x, float* y, int n, int win) {{
+        const int i = {AT};
+        if (i + win > n) return;
+        float sum = 0;
+        for (int j = i; j < i + win; ++j) sum += x[j];
+        y[i] = sum / win;
+    }}"""
+    assert shapes(init(capsys, text)[0]) == {"x": "n input", "y": "n inout zeros"}
 
 
 def test_elements_that_are_written_before_a_variable_is_0_have_threads(

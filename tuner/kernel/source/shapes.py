@@ -18,6 +18,7 @@ from tuner.kernel.source.expressions import (
     quotient,
     sum_of,
     sum_text,
+    times,
 )
 from tuner.kernel.source.use import CodeUse
 
@@ -92,8 +93,9 @@ def _shape(use: CodeUse, index: Sum, lanes: int) -> list[str | None]:
         for one, m in sized.items()
         if not Counter(most) - Counter(one)
     }
-    # Elements of x[y * w + i + w - k] are in row y.
-    less = extents and any(m < 0 and one not in ((), most) for one, m in sized.items())
+    # Elements of x[y * w + i + w - k] are in row y, as is x[y * w + w - 1], but not x[y * w + i + w - 1].
+    remainder = plus([sized, times({one: -m for one, m in behind.items()}, dict(order[-1])) or {}]) or {}
+    less = extents and any(m < 0 for one, m in remainder.items() if one or len(along) == 1)
     behind[()] = behind.get((), 0) - (bool(less) and behind.get((), 0) > 0)
     rows = along[order[-1]]
     shape = [_outermost(use, rows, {(): behind[()]}), *reversed(extents)]
@@ -118,7 +120,7 @@ def _outermost(use: CodeUse, along: list[Product], behind: Sum) -> str | None:
         if not one and use.places({rest: 1}, "block"):
             return None
         bounds += [sum_of(python_text(use.bound(one) or "")) or {}] if one else []
-        offset += use.short.get(one, 0)
+        offset += use.short.get(one, 0) if one else use.counts.get(rest[0], 1) - 1
     if not bounds:
         return None
     if any(len(rest) > 1 or _by_several(use, rest[0]) for rest in along):

@@ -100,6 +100,8 @@ class CodeUse:
         """Where comparisons stand that leave out elements at the beginning or the end."""
         self.short = dict.fromkeys(self.ends, -1)
         """By how much variables stay below their bounds at an edge: -1 of ``y < rows - 1``."""
+        self.counts: dict[str, int] = {}
+        """Up to what number loops count that is of no size, by variable: 3 of ``for (k = 0; k < 3; ++k)``."""
         self.beside: dict[str, set[Product]] = {}
         """What a variable stays below its bound with: 16 * t of ``t * 16 + threadIdx.x < n``."""
         for name, bound in self._comparisons(written_out):
@@ -203,6 +205,9 @@ class CodeUse:
                 if low is None or high is None:
                     continue
                 low = self._named(low, written_out)
+                over = {one: -n for one, n in low.items() if any(one) and all(map(self._passed, one))}
+                if over and len(low) > len(over):  # x + RADIUS < width
+                    low, high = plus([low, over]) or {}, plus([high, over]) or {}
                 less = [one for one in high if high[one] < 0 and all(self._passed(part) for part in one)]
                 rest = {product: n for product, n in high.items() if product not in less}
                 if any(less) and self._of_problem(rest):  # x < width - RADIUS
@@ -223,15 +228,19 @@ class CodeUse:
                     constant += reads in ("<=", ">")
                     self.short[single[0]] = min(self.short.get(single[0], 0), constant)
                     yield single[0], {**high, (): max(constant, 0)}
-                elif single and set(high) == {()} and self._counts_to(one, single[0], high[()]):
-                    below.append((single[0], {(): high[()] - low.get((), 0) + (reads in ("<=", ">"))}))
+                elif single and set(high) == {()}:
+                    number = high[()] - low.get((), 0) + (reads in ("<=", ">"))
+                    if self._counts_to(one, single[0], high[()]):
+                        below.append((single[0], {(): number}))
+                    elif one.parent is not None and one.parent.type == "for_statement" and reads[0] == "<":
+                        self.counts[single[0]] = max(number, self.counts.get(single[0], 1))
                 elif names and set(high) <= {()} and reads[0] == ">" and self.places(low):  # i >= 2
                     self.inner |= {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
         yield from below
 
     def _passed(self, part: str) -> bool:
         """Return whether a part of a product is a name that comes from outside of the code, and no size."""
-        inside = part in self.begins or "Idx_" in part or "Dim_" in part
+        inside = part in self.first or "Idx_" in part or "Dim_" in part
         return part.isidentifier() and not inside and part not in self.sizes
 
     def _kept_places(self) -> Iterator[tuple[str, Sum]]:
