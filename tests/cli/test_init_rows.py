@@ -166,6 +166,16 @@ READ = {
         }""",
         {"x": "h w input", "y": "h w + 1 output"},
     ),
+    "rows that a condition leaves out by a size": (
+        """__global__ void far(const float* x, const float* by, float* y, int h, int w, int m) {
+            const int i = AT, j = blockIdx.y;
+            if (i >= w || j >= h) return;
+            float sum = 0;
+            for (int k = 0; k < m; ++k) sum += by[k];
+            y[j * w + i] = sum * (j + m < h ? x[(j + m) * w + i] : 1);
+        }""",
+        {"x": "h w input", "by": "m input", "y": "h w output"},
+    ),
     "elements of a step": (
         """__global__ void pairs(const float* x, float* y, int n) {
             for (int i = 2 * (AT); i < n; i += 2 * blockDim.x * gridDim.x) { y[i] = x[i + 1]; y[i + 1] = x[i]; }

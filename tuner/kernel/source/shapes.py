@@ -93,6 +93,7 @@ def _shape(use: CodeUse, index: Sum, lanes: int) -> list[str | None]:
         for one, m in sized.items()
         if not Counter(most) - Counter(one)
     }
+    behind = {one: m for one, m in behind.items() if one not in beside}
     # Elements of x[y * w + i + w - k] are in row y, as is x[y * w + w - 1], but not x[y * w + i + w - 1].
     remainder = plus([sized, times({one: -m for one, m in behind.items()}, dict(order[-1])) or {}]) or {}
     less = extents and any(m < 0 for one, m in remainder.items() if one or len(along) == 1)
