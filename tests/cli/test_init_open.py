@@ -110,7 +110,7 @@ LAUNCHED |= {
         """__global__ void k(float* y, int w, int h) { const int i = blockIdx.x * blockDim.x + threadIdx.x;
             const int r = blockIdx.y * blockDim.y + threadIdx.y - 1;
             if (r > -1 && r < h && i < w) y[r * w + i] = 1; }""",
-        ['y = { shape = ["h", "w"]', 'grid = ["ceil_div(w, block_x)", "ceil_div(h, block_y)"]'],
+        ['y = { shape = ["h", "w"]', 'grid = ["ceil_div(w, block_x)", "ceil_div(h + 1, block_y)"]'],
     ),
     "rows of a block and columns of its threads": (
         """__global__ void k(const float* x, float* y, int N, int C, int H) { const int c = blockIdx.x; float sum = 0;

@@ -107,6 +107,75 @@ READ = {
         }""",
         {"x": "h w input", "y": "h k output"},
     ),
+    "rows behind a border of a passed width": (
+        """__global__ void padded(const float* x, float* y, int h, int w, int p) {
+            const int i = AT, j = blockIdx.y;
+            if (i < w && j < h) y[(j + p) * (w + 2 * p) + i + p] = x[j * w + i];
+        }""",
+        {"x": "h w input", "y": "h + p w + 2 * p inout zeros"},
+    ),
+    "rows below a pivot": (
+        """__global__ void cleared(float* a, const float* by, int n, int t) {
+            const int i = AT, j = blockIdx.y;
+            if (i < n && j < n - 1 - t) a[(j + 1 + t) * n + i] -= by[j + 1 + t] * a[t * n + i];
+        }""",
+        {"a": "n n inout", "by": "n input"},
+    ),
+    "the last row before the others": (
+        """__global__ void upwards(float* x, int h, int w) {
+            const int i = AT;
+            if (i < w) for (int j = h - 2; j >= 0; --j) x[j * w + i] += x[(h - 1) * w + i];
+        }""",
+        {"x": "h * w inout"},
+    ),
+    "a first element beside those of a row": (
+        """__global__ void sums(const float* x, float* y, int h, int w) {
+            const int j = AT;
+            if (j >= h) return;
+            y[j * (w + 1)] = 0;
+            for (int i = 0; i < w; ++i) y[j * (w + 1) + i + 1] = y[j * (w + 1) + i] + x[j * w + i];
+        }""",
+        {"x": "h w input", "y": "h w + 1 inout"},
+    ),
+    "an index that a function returns": (
+        """__device__ int mine() { return AT; }
+        __global__ void twice(const float* x, float* y, int n) { if (mine() < n) y[mine()] = 2 * x[mine()]; }""",
+        {"x": "n input", "y": "n output"},
+    ),
+    "an index without a variable": (
+        "__global__ void twice(const float* x, float* y, int n) { if (AT < n) y[AT] = 2 * x[AT]; }",
+        {"x": "n input", "y": "n output"},
+    ),
+    "loops to numbers": (
+        """__global__ void boxes(const float* x, float* y, int h, int w) {
+            const int i = AT;
+            if (i >= h) return;
+            float sum = 0;
+            for (int a = 0; a < 3; ++a) for (int b = 0; b <= 2; ++b) sum += x[(i + a) * w + b];
+            y[i] = sum;
+        }""",
+        {"x": "h + 2 w input", "y": "h output"},
+    ),
+    "the last element of a row that has one more": (
+        """__global__ void totals(const float* x, float* y, int h, int w) {
+            const int j = AT;
+            if (j >= h) return;
+            float sum = 0;
+            for (int i = 0; i < w; ++i) sum += y[j * (w + 1) + i] = x[j * w + i];
+            y[j * (w + 1) + w] = sum + x[j * w + w - 1];
+        }""",
+        {"x": "h w input", "y": "h w + 1 output"},
+    ),
+    "rows that a condition leaves out by a size": (
+        """__global__ void far(const float* x, const float* by, float* y, int h, int w, int m) {
+            const int i = AT, j = blockIdx.y;
+            if (i >= w || j >= h) return;
+            float sum = 0;
+            for (int k = 0; k < m; ++k) sum += by[k];
+            y[j * w + i] = sum * (j + m < h ? x[(j + m) * w + i] : 1);
+        }""",
+        {"x": "h w input", "by": "m input", "y": "h w output"},
+    ),
     "elements of a step": (
         """__global__ void pairs(const float* x, float* y, int n) {
             for (int i = 2 * (AT); i < n; i += 2 * blockDim.x * gridDim.x) { y[i] = x[i + 1]; y[i + 1] = x[i]; }
@@ -141,6 +210,30 @@ def test_rows_are_as_long_and_as_many_as_their_indices_say(
     text, of = READ[what]
     data, said = init(capsys, re.sub(r"\bAT\b", AT, text))
     assert shapes(data) == of and "a guess" not in said.err
+
+
+def test_a_window_of_a_passed_length_leaves_out_the_last_elements(capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"""__global__ void means(const float* x, float* y, int n, int win) {{
+        const int i = {AT};
+        if (i + win > n) return;
+        float sum = 0;
+        for (int j = i; j < i + win; ++j) sum += x[j];
+        y[i] = sum / win;
+    }}"""
+    assert shapes(init(capsys, text)[0]) == {"x": "n input", "y": "n inout zeros"}
+
+
+def test_elements_that_are_written_before_a_variable_is_0_have_threads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = f"""__global__ void later(const float* x, float* y, int n) {{
+        const int i = {AT} - 1;
+        const float kept = i >= 0 && i < n ? x[i] : 0;
+        if (i < n) y[i + 1] = kept;
+    }}"""
+    data, _ = init(capsys, text)
+    assert shapes(data) == {"x": "n input", "y": "n + 1 output"}
+    assert launch(data)["grid"] == ["ceil_div(n + 1, block_size)"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -17,6 +18,7 @@ from tuner.kernel.source.expressions import (
     quotient,
     sum_of,
     sum_text,
+    times,
 )
 from tuner.kernel.source.use import CodeUse
 
@@ -69,7 +71,9 @@ def _shape(use: CodeUse, index: Sum, lanes: int) -> list[str | None]:
             continue
         first = len(rest) > 1 and not any(name in use.bounds for name in rest)  # a block's first element
         parts[rest] = plus([parts.get(rest, {}), {sizes: 1 if first else factor}]) or {}
-    apart = len({*map(str, parts.values())}) > 1  # x[y * (w + 2) + x], but not the diagonal x[i * n + i]
+    names = {name for rest in parts for part in rest for name in re.findall(r"\w+", use.bound(part) or "")}
+    # x[y * (w + 2) + x] and x[y * (w + 1)], but not the diagonal x[i * n + i]
+    apart = len({*map(str, parts.values())}) > 1 or names.isdisjoint(part for one in index for part in one)
     along: dict[Stride, list[Product]] = {}
     for rest, step in parts.items():
         for stride in [(*step.items(),)] if step and apart else [(one,) for one in step.items()]:
@@ -82,20 +86,25 @@ def _shape(use: CodeUse, index: Sum, lanes: int) -> list[str | None]:
         if (extent := quotient(dict(stride), dict(below))) is None:
             return []
         extents.append(extent)
-    most, n = max(order[-1], key=lambda one: (len(one[0]), one[1]))
-    # Elements of x[y * w + i + w - k] are in row y.
-    less = any(m < 0 and one not in ((), most) and use.sizes.issuperset(one) for one, m in index.items())
-    behind = index.get(most, 0) // n
-    outermost = _outermost(use, along[order[-1]], behind - (less and behind > 0))
-    if not extents and outermost:  # x[i + 2 * n]: the third of arrays that lie one behind the other
-        sized = {one: n for one, n in index.items() if one and n > 0 and use.sizes.issuperset(one)}
-        outermost = (
-            sum_text(plus([sum_of(python_text(outermost)) or {}, sized]) or {}) if sized else outermost
-        )
-    return [outermost, *reversed(extents)]
+    most, n = min(order[-1], key=lambda one: (-len(one[0]), one[1]))
+    sized = {one: m for one, m in index.items() if use.sizes.issuperset(one)}
+    behind = {
+        tuple(sorted((Counter(one) - Counter(most)).elements())): m // n
+        for one, m in sized.items()
+        if not Counter(most) - Counter(one)
+    }
+    behind = {one: m for one, m in behind.items() if one not in beside}
+    # Elements of x[y * w + i + w - k] are in row y, as is x[y * w + w - 1], but not x[y * w + i + w - 1].
+    remainder = plus([sized, times({one: -m for one, m in behind.items()}, dict(order[-1])) or {}]) or {}
+    less = extents and any(m < 0 for one, m in remainder.items() if one or len(along) == 1)
+    behind[()] = behind.get((), 0) - (bool(less) and behind.get((), 0) > 0)
+    rows = along[order[-1]]
+    shape = [_outermost(use, rows, {(): behind[()]}), *reversed(extents)]
+    planes = len(shape) > 1 and _planes(use, index, shape) > 1  # they become a dimension
+    return shape if planes else [_outermost(use, rows, behind), *reversed(extents)]
 
 
-def _outermost(use: CodeUse, along: list[Product], offset: int) -> str | None:
+def _outermost(use: CodeUse, along: list[Product], behind: Sum) -> str | None:
     """Return how many rows there are: ``n + m - 1`` of ``x[i + k + 1]`` with i below n - 1 and k below m.
 
     None where blocks begin at some that nothing limits.
@@ -103,20 +112,23 @@ def _outermost(use: CodeUse, along: list[Product], offset: int) -> str | None:
     Args:
         use: what the code does.
         along: what is added up for an index of rows.
-        offset: the number beside it.
+        behind: the rows beside it: ``h`` of those of a second array behind the first.
     """
     bounds: list[Sum] = []
+    offset = behind.get((), 0)
     for rest in along:
         one = next((name for name in rest if use.bound(name)), "")
         if not one and use.places({rest: 1}, "block"):
             return None
         bounds += [sum_of(python_text(use.bound(one) or "")) or {}] if one else []
-        offset += use.short.get(one, 0)
+        offset += use.short.get(one, 0) if one else use.counts.get(rest[0], 1) - 1
     if not bounds:
         return None
     if any(len(rest) > 1 or _by_several(use, rest[0]) for rest in along):
         bounds, offset = bounds[:1], 0
-    whole = plus([*bounds, {(): 1 - len(bounds)}]) or {}
+    further = {one: n for one, n in behind.items() if one}
+    further = further if any(n > 0 for n in further.values()) else {}
+    whole = plus([*bounds, further, {(): 1 - len(bounds)}]) or {}
     return sum_text(plus([whole, {(): max(offset, -max(whole.get((), 0), 0))}]) or {})
 
 

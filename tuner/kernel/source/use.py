@@ -85,11 +85,12 @@ class CodeUse:
         self.bounds: dict[str, Sum] = {
             name: sum_of(python_text(size)) or {(size,): 1} for name, size in extents.items()
         }
-        for axis in (axis for axis in AXES if f"index_{axis}" in extents.keys() - values.keys()):
-            self.begins[f"index_{axis}"] = python_text(
-                f"blockIdx_{axis} * blockDim_{axis} + threadIdx_{axis}"
-            )
-        self.first |= self.begins
+        written_out = {
+            f"index_{axis}": python_text(f"blockIdx_{axis} * blockDim_{axis} + threadIdx_{axis}")
+            for axis in AXES
+            if f"index_{axis}" not in values
+        }
+        self.first |= written_out
         self.again = {name for name, how in self._changed() if how == "=" and name in self.begins}
         """Variables that are set to something else than they begin as."""
         ends = re.findall(r"\b(\w+) ?(?:[!=]= ?\(?(\w+) ?- ?1|\+ ?1 ?[!=]= ?(\w+))\b", self.code)
@@ -99,10 +100,13 @@ class CodeUse:
         """Where comparisons stand that leave out elements at the beginning or the end."""
         self.short = dict.fromkeys(self.ends, -1)
         """By how much variables stay below their bounds at an edge: -1 of ``y < rows - 1``."""
+        self.counts: dict[str, int] = {}
+        """Up to what number loops count that is of no size, by variable: 3 of ``for (k = 0; k < 3; ++k)``."""
         self.beside: dict[str, set[Product]] = {}
         """What a variable stays below its bound with: 16 * t of ``t * 16 + threadIdx.x < n``."""
-        for name, bound in self._comparisons():
+        for name, bound in self._comparisons(written_out):
             self.bounds.setdefault(name, bound)
+        self.begins |= {name: tree for name, tree in written_out.items() if name in self.bounds}
         for name, tree in self.begins.items():  # clamped: min(i, n - 1)
             for last in map(self.sum, smallest_of(tree, self.variables)):
                 if last and self._of_problem(last) and last.get(()) == -1 and name not in changed:
@@ -115,7 +119,8 @@ class CodeUse:
         accesses = Accesses(self.body, names, values, self.sum, list(self._conditional()), loads)
         self.pointers, self.aliases, self.steps = accesses.pointers, accesses.aliases, accesses.steps
         for use in self.pointers.values():
-            use.indices = [self._by_bounded(self.tiles.named(self._named(index))) for index in use.indices]
+            indices = [self._named(index, self.bounds) for index in use.indices]
+            use.indices = [self._by_bounded(self.tiles.named(index)) for index in indices]
 
     # -- variables and bounds
 
@@ -156,10 +161,10 @@ class CodeUse:
         unbound = {name: value for name, value in self.variables.items() if name not in self.bounds}
         return sum_of(tree if tree is None or isinstance(tree, ast.expr) else python_of(tree), unbound)
 
-    def _named(self, index: Sum) -> Sum:
-        """Return an index with ``index_x`` for ``blockIdx.x * blockDim.x + threadIdx.x`` where that has an extent."""
+    def _named(self, index: Sum, names: Collection[str]) -> Sum:
+        """Return an index with ``index_x`` for ``blockIdx.x * blockDim.x + threadIdx.x``, if that is among names."""
         left = dict(index)
-        for axis in (axis for axis in AXES if f"index_{axis}" in self.extents):
+        for axis in (axis for axis in AXES if f"index_{axis}" in names):
             for product, factor in index.items():
                 rest = [part for part in product if part not in (f"blockDim_{axis}", f"blockIdx_{axis}")]
                 own = tuple(sorted((*rest, f"threadIdx_{axis}")))
@@ -180,10 +185,13 @@ class CodeUse:
         )
         return next(({(name,): 1} for name in same), index)
 
-    def _comparisons(self) -> Iterator[tuple[str, Sum]]:
+    def _comparisons(self, written_out: Collection[str]) -> Iterator[tuple[str, Sum]]:
         """Yield variables and what of the problem they stay below: ``i < n``, or an end if ``i >= n``.
 
         Last come those that stay below a number of the source, which is a size if it is large.
+
+        Args:
+            written_out: names of indices that the code has no variable for, as a function may return them.
         """
         below: list[tuple[str, Sum]] = []
         for one in walk(self.body, "binary_expression"):
@@ -196,6 +204,10 @@ class CodeUse:
                 high = next((of for of in map(self.sum, least) if of and self._of_problem(of)), high)
                 if low is None or high is None:
                     continue
+                low = self._named(low, written_out)
+                over = {one: -n for one, n in low.items() if any(one) and all(map(self._passed, one))}
+                if over and len(low) > len(over):  # x + RADIUS < width
+                    low, high = plus([low, over]) or {}, plus([high, over]) or {}
                 less = [one for one in high if high[one] < 0 and all(self._passed(part) for part in one)]
                 rest = {product: n for product, n in high.items() if product not in less}
                 if any(less) and self._of_problem(rest):  # x < width - RADIUS
@@ -216,15 +228,19 @@ class CodeUse:
                     constant += reads in ("<=", ">")
                     self.short[single[0]] = min(self.short.get(single[0], 0), constant)
                     yield single[0], {**high, (): max(constant, 0)}
-                elif single and set(high) == {()} and self._counts_to(one, single[0], high[()]):
-                    below.append((single[0], {(): high[()] - low.get((), 0) + (reads in ("<=", ">"))}))
+                elif single and set(high) == {()}:
+                    number = high[()] - low.get((), 0) + (reads in ("<=", ">"))
+                    if self._counts_to(one, single[0], high[()]):
+                        below.append((single[0], {(): number}))
+                    elif one.parent is not None and one.parent.type == "for_statement" and reads[0] == "<":
+                        self.counts[single[0]] = max(number, self.counts.get(single[0], 1))
                 elif names and set(high) <= {()} and reads[0] == ">" and self.places(low):  # i >= 2
                     self.inner |= {one.start_byte} if high.get((), 0) + (reads == ">") > 0 else set()
         yield from below
 
     def _passed(self, part: str) -> bool:
         """Return whether a part of a product is a name that comes from outside of the code, and no size."""
-        inside = part in self.begins or "Idx_" in part or "Dim_" in part
+        inside = part in self.first or "Idx_" in part or "Dim_" in part
         return part.isidentifier() and not inside and part not in self.sizes
 
     def _kept_places(self) -> Iterator[tuple[str, Sum]]:
@@ -325,6 +341,8 @@ class CodeUse:
                 bound = self.bound(name)
                 if by and bound:
                     bound = sum_text(self.sum(python_text(f"({bound}) * ({by})")) or {})
+                elif bound and (before := self._before(name, terms.get((), 0))):
+                    bound = sum_text(plus([self.bounds.get(name, {}), {(): before}]) or {})
                 if bound or not (by or terms == {(block,): 1}):
                     found.append((factor, bound))
         for use in self.pointers.values():
@@ -333,6 +351,12 @@ class CodeUse:
                 found += [({rest(one): max(index[one], 1)}, None) for one in of_block if len(of_block) == 1]
         found.sort(key=lambda one: one[1] is None)
         return found[0] if found else None
+
+    def _before(self, name: str, begin: int) -> int:
+        """Return how many threads more than its bound a variable has that begins before 0, by which is written."""
+        indices = [index for use in self.pointers.values() if use.written for index in use.indices]
+        writes = any(name in product for index in indices for product in index)
+        return max(self.short.get(name, 0) - begin, 0) if writes and begin < 0 else 0
 
     def uses(self, name: str) -> bool:
         """Return whether the code uses a member of a built-in variable, such as ``threadIdx.x``."""
