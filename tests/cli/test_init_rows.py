@@ -256,6 +256,17 @@ def test_elements_that_are_written_before_a_variable_is_0_have_threads(
             }""",
             "y",
         ),
+        (  # a loop to a number goes beyond the rows of a thread
+            """__global__ void blurred(const float* x, float* y, int w) {
+                const int i = blockIdx.x * blockDim.x + threadIdx.x, j = (blockIdx.y * 4 + threadIdx.y) * rows;
+                if (i < w) for (int a = 0; a < rows; ++a) {
+                    float sum = 0;
+                    for (int k = 0; k < 5; ++k) sum += x[(j + a + k) * w + i];
+                    if (j + a < w) y[(j + a) * w + i] = sum;
+                }
+            }""",
+            "x",
+        ),
     ],
 )
 def test_an_open_number_of_rows_is_marked(text: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:

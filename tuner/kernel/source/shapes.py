@@ -125,6 +125,9 @@ def _outermost(use: CodeUse, along: list[Product], behind: Sum) -> str | None:
     if not bounds:
         return None
     if any(len(rest) > 1 or _by_several(use, rest[0]) for rest in along):
+        to_number = any(use.counts.get(rest[0], 1) > 1 for rest in along if not use.bound(rest[0]))
+        if to_number and not any(math.gcd(*_begin(use, rest[0]).values()) > 1 for rest in along):
+            return None  # between the multiples of a parameter, or beyond the last
         bounds, offset = bounds[:1], 0
     further = {one: n for one, n in behind.items() if one}
     further = further if any(n > 0 for n in further.values()) else {}
@@ -134,12 +137,16 @@ def _outermost(use: CodeUse, along: list[Product], behind: Sum) -> str | None:
 
 def _by_several(use: CodeUse, name: str) -> bool:
     """Return whether a variable leaves out elements, which are reached from those before: by ``x[i + 1]``."""
-    begins = sum_of(use.begins.get(name), use.first) or {}
+    begins = _begin(use, name)
     factors = set.intersection(*map(set, begins)) if begins else set()
     steps = re.findall(rf"\b{re.escape(name)} \+= ([^;)]*)", use.code)
     by_threads = ("Dim" in f"{step} {sum_of(python_of(step), use.first)}" for step in steps)
     multiples = math.gcd(*begins.values()) > 1 or any("Idx_" not in one for one in factors)
     return multiples or name.endswith("_tiles") or not all(by_threads)
+
+
+def _begin(use: CodeUse, name: str) -> Sum:
+    return sum_of(use.begins.get(name), use.first) or {}
 
 
 def _varies(use: CodeUse, name: str) -> bool:
