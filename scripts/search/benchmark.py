@@ -50,9 +50,10 @@ from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
 from tuner.search.base import Nominating, Transferring
 from tuner.search.expected_improvement import GPEISampler, GPEISettings
-from tuner.search.parameters import translated
 from tuner.search.samplers import make_search
-from tuner.search.study import PATIENCE, Search, StoppingCriterion
+from tuner.search.stopping import PATIENCE, StoppingCriterion
+from tuner.search.study import Search
+from tuner.search.translation import translated
 from tuner.tuning.history import teach_other_tasks
 from tuner.tuning.shortlist import Shortlist
 

@@ -17,7 +17,7 @@ from scripts import harness
 from scripts.harness import listed
 from scripts.search.benchmark import CASES, LESSON_SEEDS, Job, Lesson, Replay, lesson_of
 from scripts.search.cases import NEAR, Case, read_cases
-from tuner.search.parameters import translated
+from tuner.search.translation import translated
 from tuner.tuning.history import teach_other_tasks
 
 TRIALS = 200

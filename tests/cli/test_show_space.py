@@ -13,8 +13,9 @@ from tests.commands import Tune
 from tuner.core.errors import TunerError
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.kernel import enumeration
+from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import load_kernel, read_kernel
-from tuner.kernel.plan import make_plan, unlaunchable
+from tuner.kernel.plan import make_plan
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.faults.fake_worker import GPU
-from tuner.devices import examined
-from tuner.devices.examined import Pacing
+from tuner.devices import pacing
+from tuner.devices.pacing import Pacing
 from tuner.runtime.launches import Buffer
 
 TENSORS = (Buffer("x", (1 << 20,), "float32", "input"), Buffer("y", (1 << 20,), "float32", "output"))
@@ -18,7 +18,7 @@ ASKING_S = 3e-4
 def paced(said_ns: float, true_ns: float, monkeypatch: pytest.MonkeyPatch, hiccups: int = 0) -> Pacing:
     """Return what was seen of a process whose calls take ``true_ns``; it makes some batches longer."""
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, sleep=lambda _: None)
-    monkeypatch.setattr(examined, "time", clock)
+    monkeypatch.setattr(pacing, "time", clock)
     found, turn = Pacing(said_ns), 0
     while (asked := found.next()).launches:
         clock.now += (

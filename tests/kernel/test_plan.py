@@ -11,6 +11,7 @@ import pytest
 from tests.faults.kernels import configuration, write_kernel
 from tuner.core.errors import ExpressionError, KernelError, TunerError
 from tuner.core.model import Configuration
+from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel, read_kernel
 from tuner.kernel.plan import (
     invalid_reason,
@@ -19,7 +20,6 @@ from tuner.kernel.plan import (
     reference_launch,
     scalars_of,
     tensors_of,
-    unlaunchable,
 )
 from tuner.kernel.reference import numpy_of
 from tuner.kernel.roofline import ARCHITECTURES

@@ -12,8 +12,9 @@ from tuner.children.compilation import Compilation, RenderRequest
 from tuner.children.compile_worker import Compiler
 from tuner.core.errors import KernelError
 from tuner.core.model import Configuration, Status
+from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import read_kernel
-from tuner.kernel.plan import make_plan, unlaunchable
+from tuner.kernel.plan import make_plan
 from tuner.kernel.render import render
 from tuner.kernel.roofline import ARCHITECTURES
 from tuner.kernel.space import SearchSpace

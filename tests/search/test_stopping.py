@@ -5,7 +5,8 @@ import pytest
 
 from tests.small_spaces import single, time_of
 from tuner.search.expected_improvement import GPEISampler, GPEISettings
-from tuner.search.study import CALM_S, LEAST, PATIENCE, Search, StoppingCriterion
+from tuner.search.stopping import CALM_S, LEAST, PATIENCE, StoppingCriterion
+from tuner.search.study import Search
 
 
 def study(space, seed, *settings):

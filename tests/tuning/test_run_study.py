@@ -23,7 +23,8 @@ from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Expecting, Nominating, Transferring
 from tuner.search.expected_improvement import GPEISampler
 from tuner.search.samplers import RandomOrderSampler, make_search
-from tuner.search.study import Search, StoppingCriterion
+from tuner.search.stopping import StoppingCriterion
+from tuner.search.study import Search
 
 Ended = tuple[dict[str, object], TrialState, float | None]
 

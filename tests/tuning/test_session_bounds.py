@@ -22,7 +22,7 @@ from tuner.kernel.spec import KernelSpec
 from tuner.report.result_record import result_as_json
 from tuner.report.summary import summary
 from tuner.report.tables import winner_record
-from tuner.search.study import PATIENCE
+from tuner.search.stopping import PATIENCE
 from tuner.tuning.history import RETRIED
 from tuner.tuning.state import Result
 

@@ -12,8 +12,9 @@ import numpy as np
 from tuner.core.model import Configuration, Gpu, Problem
 from tuner.expressions.arithmetic import Expression
 from tuner.kernel.initial import settle, settled_default
+from tuner.kernel.launchable import unlaunchable
 from tuner.kernel.load import builtin_kernels, load_kernel
-from tuner.kernel.plan import invalid_reason, unlaunchable
+from tuner.kernel.plan import invalid_reason
 from tuner.kernel.space import Allowed, narrow, valid_configurations
 from tuner.kernel.spec import KernelSpec
 from tuner.kernel.variant_spec import VariantSpec

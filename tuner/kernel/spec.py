@@ -20,7 +20,7 @@ from tuner.kernel.functions import PythonFunction
 from tuner.kernel.variant_spec import LaunchSpec, VariantSpec, first_unmet
 from tuner.runtime.entries import ScalarEntry, TensorEntry
 from tuner.runtime.launch_limits import DEVICE_LIMITS, MAX_SIZE
-from tuner.runtime.plans import expanded
+from tuner.runtime.repeats import expanded
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ class KernelSpec:
     def launches(self, problem: Problem, gpu: Gpu, configuration: Configuration) -> tuple[LaunchSpec, ...]:
         """Return those launches of a variant that a problem has, each once, in the file's order.
 
-        Errors as of :func:`tuner.runtime.plans.expanded`.
+        Errors as of :func:`tuner.runtime.repeats.expanded`.
         """
         variant = self.variants[configuration.variant]
         if all(launch.when is None and not launch.repeat for launch in variant.launches):

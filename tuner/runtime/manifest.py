@@ -12,7 +12,7 @@ from .dispatch import MAX_RESIDUAL, UNIT
 from .dtypes import ITEMSIZE
 from .expressions import Expression, check
 from .launch_limits import DEVICE_LIMITS, MAX_SIZE
-from .plans import MAX_LOOPS
+from .repeats import MAX_LOOPS
 from .strict_json import (
     FILE,
     MAX_KEYS,

@@ -24,7 +24,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.model import Configuration
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.variant_space import Mask
-from tuner.search.parameters import Results, configuration_of, distributions, parameters_of
+from tuner.search.parameters import configuration_of, distributions, parameters_of
 
 Location = tuple[int, int]
 """A configuration as the number of its variant in the space and its row there."""
@@ -293,11 +293,11 @@ class Nominating(Protocol):
 class Transferring(Protocol):
     """Learns from other tasks: the same kernel at another size, in another dtype, on another GPU."""
 
-    def learn(self, results: Results, distance: float) -> int | None:
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int | None:
         """Learn the results of another task. Its configurations may be proposed like any other.
 
         Args:
-            results: as it has measured them.
+            results: configurations, each with its time there in nanoseconds, or None for a failure.
             distance: how unlike this task is, from 0, as :func:`tuner.database.earlier.distance` says.
 
         Returns:

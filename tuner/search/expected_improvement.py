@@ -21,7 +21,6 @@ from tuner.search.base import Location, SpaceSampler, objective_of
 from tuner.search.candidates import GOOD, Candidates, expected_improvement, log_expected_improvement
 from tuner.search.features import Codes, Features, Floats
 from tuner.search.gaussian_process import GaussianProcess, Prior
-from tuner.search.parameters import Results
 from tuner.search.teachers import Observed, Teacher, Teachers, compressed
 
 
@@ -141,7 +140,7 @@ class GPEISampler(SpaceSampler):
         if objective is not None:
             self._times[location] = objective
 
-    def learn(self, results: Results, distance: float) -> int:
+    def learn(self, results: Sequence[tuple[Configuration, float | None]], distance: float) -> int:
         """Learn the results of another task; this run's results decide how far it is followed."""
         best: dict[Location, float] = {}
         for configuration, time_ns in results:

@@ -21,9 +21,9 @@ from tuner.formats.recording import FORMAT, read_recording
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Transferring
-from tuner.search.parameters import Results, translated, winner_of
 from tuner.search.samplers import find_sampler
 from tuner.search.study import Search
+from tuner.search.translation import Results, translated, winner_of
 from tuner.tuning.state import State, Taught, told_time
 from tuner.tuning.store import Store
 

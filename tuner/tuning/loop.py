@@ -15,7 +15,8 @@ from tuner.core.model import SUSPECT, Configuration, Status, Trial
 from tuner.core.observer import Observer
 from tuner.database.records import LeftBehind
 from tuner.search.base import Nominating
-from tuner.search.study import Search, Stopped
+from tuner.search.stopping import Stopped
+from tuner.search.study import Search
 from tuner.tuning.drift import DriftCheck
 from tuner.tuning.history import teach_earlier_runs, teach_other_tasks
 from tuner.tuning.opening import lookahead_of

@@ -18,9 +18,10 @@ from tuner.kernel.roofline import ceiling_of, roof_of
 from tuner.kernel.space import SearchSpace
 from tuner.kernel.spec import KernelSpec
 from tuner.search.base import Expecting, SpaceSampler, Transferring
-from tuner.search.parameters import winner_of
 from tuner.search.samplers import canonical_name, find_sampler
-from tuner.search.study import Search, StoppingCriterion
+from tuner.search.stopping import StoppingCriterion
+from tuner.search.study import Search
+from tuner.search.translation import winner_of
 from tuner.tuning.history import gather_lessons
 from tuner.tuning.request import Request
 from tuner.tuning.state import State

@@ -15,8 +15,8 @@ from tuner.database.records import RESERVATIONS, KnownTrial, Mark, Metrics, Warm
 from tuner.devices.base import Device
 from tuner.kernel.roofline import Ceiling, Roof, roof_under
 from tuner.kernel.space import SearchSpace
-from tuner.search.parameters import Results
-from tuner.search.study import Stopped
+from tuner.search.stopping import Stopped
+from tuner.search.translation import Results
 from tuner.tuning.confirmation import Confirmation
 
 WARM_UP_S = 3.0

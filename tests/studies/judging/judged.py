@@ -67,7 +67,7 @@ def judge(
     monkeypatch.chdir(tmp_path)
     # Short batches, on a host that may be busy.
     for name, value in {"BATCH_NS": 1e6, "REST": 0.0, "ASKING_NS": 1e7}.items():
-        monkeypatch.setattr(f"tuner.devices.examined.{name}", value)
+        monkeypatch.setattr(f"tuner.devices.pacing.{name}", value)
     monkeypatch.setattr(
         "tuner.cli.configuration.open_device",
         lambda *_: LocalDevice(Processes(0, None, tmp_path / "cache", WORKER, pool)),

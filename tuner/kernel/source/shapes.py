@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
 from tuner.kernel.source.expressions import (
@@ -86,7 +86,27 @@ def _shape(use: CodeUse, index: Sum, lanes: int) -> list[str | None]:
         if (extent := quotient(dict(stride), dict(below))) is None:
             return []
         extents.append(extent)
-    most, n = min(order[-1], key=lambda one: (-len(one[0]), one[1]))
+    behind = _behind(use, index, order[-1], beside, inner=bool(extents), alone=len(along) == 1)
+    rows = along[order[-1]]
+    shape = [_outermost(use, rows, {(): behind[()]}), *reversed(extents)]
+    planes = len(shape) > 1 and _planes(use, index, shape) > 1  # they become a dimension
+    return shape if planes else [_outermost(use, rows, behind), *reversed(extents)]
+
+
+def _behind(
+    use: CodeUse, index: Sum, stride: Stride, beside: Collection[Product], *, inner: bool, alone: bool
+) -> Sum:
+    """Return by how many rows an index lies behind those of its variables: h of ``x[(h + y) * w + i]``.
+
+    Args:
+        use: what the code does.
+        index: of elements.
+        stride: from row to row.
+        beside: what a condition leaves out.
+        inner: whether a row has several elements.
+        alone: whether variables count rows alone.
+    """
+    most, n = min(stride, key=lambda one: (-len(one[0]), one[1]))
     sized = {one: m for one, m in index.items() if use.sizes.issuperset(one)}
     behind = {
         tuple(sorted((Counter(one) - Counter(most)).elements())): m // n
@@ -95,19 +115,16 @@ def _shape(use: CodeUse, index: Sum, lanes: int) -> list[str | None]:
     }
     behind = {one: m for one, m in behind.items() if one not in beside}
     # Elements of x[y * w + i + w - k] are in row y, as is x[y * w + w - 1], but not x[y * w + i + w - 1].
-    remainder = plus([sized, times({one: -m for one, m in behind.items()}, dict(order[-1])) or {}]) or {}
-    less = extents and any(m < 0 for one, m in remainder.items() if one or len(along) == 1)
-    behind[()] = behind.get((), 0) - (bool(less) and behind.get((), 0) > 0)
-    rows = along[order[-1]]
-    shape = [_outermost(use, rows, {(): behind[()]}), *reversed(extents)]
-    planes = len(shape) > 1 and _planes(use, index, shape) > 1  # they become a dimension
-    return shape if planes else [_outermost(use, rows, behind), *reversed(extents)]
+    remainder = plus([sized, times({one: -m for one, m in behind.items()}, dict(stride)) or {}]) or {}
+    less = inner and any(m < 0 for one, m in remainder.items() if one or alone)
+    behind[()] = behind.get((), 0) - (less and behind.get((), 0) > 0)
+    return behind
 
 
 def _outermost(use: CodeUse, along: list[Product], behind: Sum) -> str | None:
     """Return how many rows there are: ``n + m - 1`` of ``x[i + k + 1]`` with i below n - 1 and k below m.
 
-    None where blocks begin at some that nothing limits.
+    None where blocks begin at some that nothing limits, or where a loop to a number may reach rows of the next thread.
 
     Args:
         use: what the code does.

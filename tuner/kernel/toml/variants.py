@@ -39,7 +39,7 @@ from tuner.kernel.variant_spec import (
 from tuner.runtime.dtypes import ITEMSIZE
 from tuner.runtime.entries import ArgumentEntry, MapEntry, RepeatEntry, ScratchEntry
 from tuner.runtime.manifest import MAX_STRUCTS
-from tuner.runtime.plans import MAX_LOOPS
+from tuner.runtime.repeats import MAX_LOOPS
 
 MAX_PARAMETERS = 64
 """Of a variant: a sample of so many takes seconds to draw, of 300 minutes. Those of gemm have 20."""
